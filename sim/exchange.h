@@ -1,0 +1,70 @@
+/* sim/exchange.h - the time of one dispatch or combine on a machine.
+ *
+ * Both protocols (sim/ll.c, sim/normal.c) have this shape: they are told when each rank's
+ * kernel is launched and answer when every message lands and when each rank's kernel ends.
+ * They run on an engine (reset first) and never touch data. */
+#ifndef SIM_EXCHANGE_H
+#define SIM_EXCHANGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "fabric/machine.h"
+#include "sim/engine.h"
+#include "sim/traffic.h"
+
+struct sim_exchange {
+    const struct fabric_machine *machine; /* Borrowed for the call. */
+    const struct sim_traffic *traffic;    /* Borrowed for the call. */
+    enum sim_direction direction;
+    uint32_t hidden;          /* Channels a row carries. */
+    uint32_t payload_bytes;   /* Per channel: 1 (FP8) or 2 (BF16). */
+    uint32_t sms;             /* Normal mode: SMs of the kernel, even. LL takes its own grid. */
+    uint32_t qp_depth;        /* LL: work requests a queue pair holds. */
+    uint32_t nvl_chunk;       /* Normal: rows per NVLink chunk; 0 = the library's table. */
+    uint32_t rdma_chunk;      /* Normal, several nodes: rows per RDMA chunk; 0 = the table. */
+    bool hook;                /* LL: send and receive are two launches (hook mode). */
+    bool best_chunk;          /* Normal: take the best of the library's tuning range. */
+    const uint64_t *start_ps; /* [ranks] launch instants. */
+};
+
+struct sim_resource_use {
+    char name[32]; /* "rank3.nvlink.out", "rank0.nic.in", "rank0.sm", "rank2.qp" ... */
+    char kind[12]; /* link | nic | qp | sm_pool | hbm */
+    uint64_t busy_ps;
+    uint64_t bytes;
+    uint64_t queue_peak; /* Most requests waiting at once. */
+    uint64_t stall_ps;   /* Time somebody waited for it. */
+};
+
+/* Everything is sized by sim_timing_open for one number of ranks and messages. */
+struct sim_timing {
+    uint64_t message_max;
+    uint32_t ranks;
+    uint64_t *land_ps;     /* [messages]: when message i of the direction is wholly there. */
+    uint64_t *depart_ps;   /* [messages]: when its first byte left. */
+    uint64_t *end_ps;      /* [ranks]: the kernel (both phases) has ended. */
+    uint64_t *send_ps;     /* [ranks]: duration of the send half (hook mode: its launch). */
+    uint64_t *recv_ps;     /* [ranks]: duration of the receive half, waiting included. */
+    uint64_t *notify_ps;   /* [ranks]: duration of the count exchange before it (normal), or 0. */
+    uint32_t *awaited;     /* [ranks]: whom the rank waited for last; itself when nobody. */
+    uint64_t *wait_ps;     /* [ranks]: how long it sat waiting for that rank. */
+    uint32_t resource_count;
+    uint32_t resource_max;
+    struct sim_resource_use *resources;
+    uint64_t floor_ps;     /* No schedule on this machine can be faster than this. */
+    uint64_t events;
+    uint64_t digest;       /* Over every event time, in order. */
+};
+
+int sim_timing_open(struct sim_timing *timing, uint32_t ranks, uint64_t message_max, char *err,
+                    size_t err_len);
+void sim_timing_close(struct sim_timing *timing); /* Safe on a zeroed struct. */
+
+/* 0, or -1 with err (memory only: what a machine or a library would refuse is sim/rules.h). */
+int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
+                struct sim_timing *timing, char *err, size_t err_len);
+int sim_normal_time(struct sim_engine *engine, const struct sim_exchange *exchange,
+                    struct sim_timing *timing, char *err, size_t err_len);
+
+#endif

@@ -1,0 +1,41 @@
+/* sim/model.h - a model's shape, as far as expert parallelism can see it.
+ *
+ * Read from YAML (presets embedded, sim/models; any path overrides them). A figure that the
+ * public record does not give is 0 = unknown, and a command that needs it refuses by name. */
+#ifndef SIM_MODEL_H
+#define SIM_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct sim_model {
+    char name[64];
+    char source[256];
+    uint32_t hidden;          /* The model's own. */
+    uint32_t hidden_padded;   /* What kernels carry: hidden rounded up to the next LL shape. */
+    uint32_t layers;          /* Decoder layers in all, without MTP layers. */
+    uint32_t dense_layers;    /* The first ones, which have no experts. */
+    uint32_t moe_layers;      /* layers - dense_layers. */
+    uint32_t experts;
+    uint32_t topk;
+    uint32_t groups;          /* Group-limited routing; 1 = none. */
+    uint32_t groups_kept;
+    uint32_t moe_inter;
+    uint32_t shared_experts;
+    uint32_t vocabulary;      /* 0 = unknown, as all below. */
+    uint32_t query_heads;
+    uint32_t kv_bytes;        /* Per token and layer, BF16. */
+    uint32_t kv_bytes_fp8;
+    uint32_t dense_inter;
+    uint32_t attention_context_max; /* Sparse attention reads at most so many tokens; 0 = all. */
+    uint32_t indexer_bytes;   /* Sparse attention's index, per token and indexed layer. */
+    uint32_t indexer_layers;
+    uint32_t router;          /* enum ref_router. */
+    double routed_scale;      /* routed_scaling_factor; 1 where the model has none. */
+};
+
+/* NAME or path; 0, or -1 with one line in err. */
+int sim_model_load(const char *name_or_path, struct sim_model *model, char *err, size_t err_len);
+const char *const *sim_model_presets(void); /* Alphabetical, NULL-terminated, static. */
+
+#endif
