@@ -13,7 +13,7 @@ LIBS := -lsqlite3 -ljansson -lcyaml -lyaml -lm -pthread
 LIB_SRC := $(wildcard ref/*.c fabric/*.c traces/*.c sim/*.c)
 TOOL_SRC := $(wildcard tools/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
-GEN_SRC := $(BUILD)/gen/machines.c $(BUILD)/gen/models.c
+GEN_SRC := $(if $(wildcard tools/embed.sh),$(BUILD)/gen/machines.c $(BUILD)/gen/models.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(GEN_SRC:.c=.o)
 TOOL_OBJ := $(TOOL_SRC:%.c=$(BUILD)/%.o)
 
@@ -28,3 +28,8 @@ $(BUILD)/epsim: $(TOOL_OBJ) $(BUILD)/libepsim.a
 $(BUILD)/libepsim.a: $(LIB_OBJ)
 	rm -f $@; ar rcs $@ $^
 -include $(LIB_OBJ:.o=.d) $(TOOL_OBJ:.o=.d)
+TEST_OBJ := $(wildcard tests/*.c)
+TEST_OBJ := $(TEST_OBJ:%.c=$(BUILD)/%.o)
+objects: $(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) ## compile everything, link nothing
+-include $(TEST_OBJ:.o=.d)
+.PHONY: all objects
