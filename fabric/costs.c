@@ -1,0 +1,34 @@
+/* fabric/costs.c - the table of costs: names, places and ranges. */
+#include "fabric/costs.h"
+#include <string.h>
+
+#define PS_MAX UINT64_C(1000000000000) /* One second: nothing here is longer. */
+/* A macro, since the place of a field is not a value that a function could take. */
+#define LL(name, min, max)                                                                         \
+    {                                                                                              \
+        "ll", #name, offsetof(struct fabric_costs, ll.name), min, max                              \
+    }
+#define NORMAL(name, min, max)                                                                     \
+    {                                                                                              \
+        "normal", #name, offsetof(struct fabric_costs, normal.name), min, max                      \
+    }
+
+static const struct fabric_cost_field fields[] = {
+    LL(launch_ps, 0, PS_MAX),
+
+    NORMAL(launch_ps, 0, PS_MAX),
+};
+
+const struct fabric_cost_field *fabric_cost_fields(size_t *count)
+{
+    *count = sizeof fields / sizeof fields[0];
+    return fields;
+}
+
+const struct fabric_cost_field *fabric_cost_find(const char *section, const char *name)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        if (strcmp(fields[i].section, section) == 0 && strcmp(fields[i].name, name) == 0)
+            return &fields[i];
+    return NULL;
+}
