@@ -1,35 +1,170 @@
-# epsim: `make help` lists the targets.
+# epsim: one flat Makefile. `make help` lists the targets, `make V=1` shows the commands.
+#
+# Everything built lands in $(BUILD). Objects depend on a record of the flags they were made
+# with, so changing CFLAGS, STATIC, CUDA or CC rebuilds what it touches. Nothing here prints
+# when there is nothing to do.
 .DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+SHELL := /bin/sh
+
+VERSION := 0.1.0
 BUILD ?= build
-CC ?= cc
+PREFIX ?= /usr/local
 CFLAGS ?= -O2 -g
+STATIC ?= 0
+CUDA ?= auto
+WERROR ?=
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+Q := $(if $(V),,@)
+say = $(if $(V),,@echo '  $(1)	$(2)')
+
+# --- flags ---------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wcast-align \
         -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla -Wformat=2 -Wwrite-strings \
         -Wswitch-enum -Wc++-compat
 EPSIM_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -I$(BUILD) -UNDEBUG -ffp-contract=off -fno-math-errno \
         -fPIC -pthread -MMD -MP $(WARN) $(WERROR)
-LIBS := -lsqlite3 -ljansson -lcyaml -lyaml -lm -pthread
 
-LIB_SRC := $(wildcard ref/*.c fabric/*.c traces/*.c sim/*.c)
+comma := ,
+# The Debian archives need nothing beyond libm and libpthread themselves.
+THIRD_PARTY := -lcyaml -lyaml -ljansson -lsqlite3
+LIBS := $(if $(filter 1,$(STATIC)),-Wl$(comma)-Bstatic $(THIRD_PARTY) -Wl$(comma)-Bdynamic,$(THIRD_PARTY))
+CHECK_LIBS ?= -lcheck_pic -lsubunit -lrt
+
+# --- CUDA: 1 when asked for (or auto), nvcc is there and there are kernels ---------------------
+NVCC ?= $(firstword $(wildcard $(addsuffix /nvcc,$(subst :, ,$(PATH)) /usr/local/cuda/bin)))
+NVCCFLAGS ?= -O3 -lineinfo
+EPSIM_NVCCFLAGS := -std=c++17 -gencode=arch=compute_90a,code=sm_90a --fmad=false -I. -I$(BUILD) \
+        -Xcompiler -fPIC,-Wall,-Wextra $(if $(WERROR),-Werror all-warnings)
+CUDA_SRC := $(wildcard kernels/*.cu)
+ifeq ($(filter auto 0 1,$(CUDA)),)
+$(error CUDA is '$(CUDA)': auto, 0 or 1)
+endif
+ifeq ($(CUDA),1)
+ifeq ($(NVCC),)
+$(error CUDA=1, but there is no nvcc in PATH or in /usr/local/cuda/bin (NVCC=FILE names one))
+endif
+endif
+HAVE_CUDA := $(if $(and $(filter auto 1,$(CUDA)),$(NVCC),$(CUDA_SRC)),1,0)
+ifeq ($(HAVE_CUDA),1)
+CUDA_LIB := $(patsubst %/bin/nvcc,%/lib64,$(realpath $(NVCC)))
+LIBS += -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lstdc++
+endif
+LIBS += -lm -pthread
+
+# --- sources -------------------------------------------------------------------------------
+REF_SRC := $(wildcard ref/*.c)
+LIB_SRC := $(REF_SRC) $(wildcard fabric/*.c traces/*.c sim/*.c)
+ifeq ($(HAVE_CUDA),1)
+LIB_SRC += $(wildcard kernels/*.c)
+endif
 TOOL_SRC := $(wildcard tools/*.c)
-TEST_SRC := $(wildcard tests/test_*.c)
-GEN_SRC := $(if $(wildcard tools/embed.sh),$(BUILD)/gen/machines.c $(BUILD)/gen/models.c)
-LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(GEN_SRC:.c=.o)
-TOOL_OBJ := $(TOOL_SRC:%.c=$(BUILD)/%.o)
+SUITES := $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
+TEST_SRC := $(SUITES:%=tests/test_%.c) $(wildcard tests/main.c tests/support.c)
+GEN_SRC := $(BUILD)/gen/machines.c $(BUILD)/gen/models.c $(BUILD)/gen/schema.c
+GEN_HEADERS := $(addprefix $(BUILD)/gen/,config.h version.h embedded.h suites.inc)
 
-all: $(BUILD)/epsim
-$(BUILD)/%.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(EPSIM_CFLAGS) $(CFLAGS) -c $< -o $@
-$(BUILD)/gen/%.o: $(BUILD)/gen/%.c
-	$(CC) $(EPSIM_CFLAGS) $(CFLAGS) -c $< -o $@
-$(BUILD)/epsim: $(TOOL_OBJ) $(BUILD)/libepsim.a
-	$(CC) $(CFLAGS) -o $@ $^ $(LIBS)
+object = $(patsubst %.c,$(BUILD)/%.o,$(1))
+LIB_OBJ := $(call object,$(LIB_SRC)) $(GEN_SRC:.c=.o)
+ifeq ($(HAVE_CUDA),1)
+LIB_OBJ += $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o)
+endif
+TOOL_OBJ := $(call object,$(TOOL_SRC))
+TEST_OBJ := $(call object,$(TEST_SRC))
+
+# --- the program -----------------------------------------------------------------------------
+all: $(BUILD)/epsim ## build $(BUILD)/epsim (CUDA=auto|0|1, STATIC=1, WERROR=-Werror, V=1)
+
+$(BUILD)/epsim: $(TOOL_OBJ) $(BUILD)/libepsim.a $(BUILD)/flags.link
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) -o $@ $(TOOL_OBJ) $(BUILD)/libepsim.a $(LIBS)
+
 $(BUILD)/libepsim.a: $(LIB_OBJ)
-	rm -f $@; ar rcs $@ $^
--include $(LIB_OBJ:.o=.d) $(TOOL_OBJ:.o=.d)
-TEST_OBJ := $(wildcard tests/*.c)
-TEST_OBJ := $(TEST_OBJ:%.c=$(BUILD)/%.o)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
 objects: $(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) ## compile everything, link nothing
--include $(TEST_OBJ:.o=.d)
-.PHONY: all objects
+
+$(BUILD)/%.o: %.c $(BUILD)/flags.compile | $(GEN_HEADERS) $(BUILD)/packages.ok
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D) && $(CC) $(EPSIM_CFLAGS) $(CFLAGS) -c $< -o $@
+
+$(BUILD)/gen/%.o: $(BUILD)/gen/%.c $(BUILD)/flags.compile | $(GEN_HEADERS) $(BUILD)/packages.ok
+	$(Q)$(CC) $(EPSIM_CFLAGS) $(CFLAGS) -c $< -o $@
+
+$(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc | $(GEN_HEADERS)
+	$(call say,NVCC,$<)
+	$(Q)mkdir -p $(@D) && $(NVCC) $(EPSIM_NVCCFLAGS) $(NVCCFLAGS) -MD -MF $(@:.o=.d) -c $< -o $@
+
+$(BUILD)/tests/support.o: EPSIM_CFLAGS += -DTEST_TREE='"$(CURDIR)"'
+
+-include $(wildcard $(patsubst %.o,%.d,$(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ)))
+
+# --- generated files: rewritten only when their content changes ---------------------------------
+# $(call keep,COMMAND): run COMMAND, put its output into $@ if that differs from what is there.
+keep = @mkdir -p $(@D) && { $(1); } > $@.new && \
+       if cmp -s $@.new $@; then rm -f $@.new; else mv $@.new $@; fi
+
+$(BUILD)/flags.compile: FORCE
+	$(call keep,echo '$(CC) $(EPSIM_CFLAGS) $(CFLAGS)')
+$(BUILD)/flags.link: FORCE
+	$(call keep,echo '$(CC) $(CFLAGS) $(LIBS) $(CHECK_LIBS)')
+$(BUILD)/flags.nvcc: FORCE
+	$(call keep,echo '$(NVCC) $(EPSIM_NVCCFLAGS) $(NVCCFLAGS)')
+
+# The commit is asked only when this folder is the top of the repository: a tarball unpacked
+# inside another project must not claim that project's commit.
+$(BUILD)/gen/version.h: FORCE
+	$(call keep,commit=unknown; if [ -e .git ]; then \
+	    commit=`git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null` || commit=unknown; fi; \
+	    echo '#define EPSIM_VERSION "$(VERSION)"'; echo "#define EPSIM_COMMIT \"$$commit\"")
+
+# EPSIM_CUDA: are the kernels linked? EPSIM_KERNELS_DIGEST: 16 hex digits over their sources.
+KERNEL_FILES := $(sort $(wildcard kernels/*) $(wildcard ref/mathfn.h))
+$(BUILD)/gen/config.h: FORCE
+	$(call keep,echo '#define EPSIM_CUDA $(HAVE_CUDA)'; \
+	    digest=`sha256sum /dev/null $(KERNEL_FILES) | sha256sum | cut -c1-16`; \
+	    echo "#define EPSIM_KERNELS_DIGEST \"$$digest\"")
+
+$(BUILD)/gen/suites.inc: FORCE
+	$(call keep,for suite in $(SUITES); do echo "SUITE($$suite)"; done)
+
+$(BUILD)/gen/embedded.h: tools/embed.sh
+	@mkdir -p $(@D) && tools/embed.sh --header > $@
+MACHINES := $(sort $(wildcard fabric/machines/*.yaml))
+MODELS := $(sort $(wildcard sim/models/*.yaml))
+SCHEMA := $(wildcard traces/schema.sql)
+$(BUILD)/gen/embedded.list: FORCE
+	$(call keep,echo $(MACHINES) $(MODELS) $(SCHEMA))
+embed = @tools/embed.sh $(1) > $@
+$(BUILD)/gen/machines.c: tools/embed.sh $(BUILD)/gen/embedded.list $(MACHINES)
+	$(call embed,embedded_machines $(MACHINES))
+$(BUILD)/gen/models.c: tools/embed.sh $(BUILD)/gen/embedded.list $(MODELS)
+	$(call embed,embedded_models $(MODELS))
+$(BUILD)/gen/schema.c: tools/embed.sh $(BUILD)/gen/embedded.list $(SCHEMA)
+	$(call embed,embedded_schema $(SCHEMA))
+
+# --- tests -----------------------------------------------------------------------------------
+$(BUILD)/test-runner: $(TEST_OBJ) $(BUILD)/libepsim.a $(BUILD)/flags.link
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) -o $@ $(TEST_OBJ) $(BUILD)/libepsim.a $(CHECK_LIBS) $(LIBS)
+
+runner: $(BUILD)/test-runner $(BUILD)/epsim
+
+check-one: runner ## run only SUITE=name (names: build/test-runner --list)
+	$(Q)$(BUILD)/test-runner $(SUITE)
+
+$(BUILD)/packages.ok:
+	@mkdir -p $(@D) && touch $@
+
+clean: ## remove $(BUILD)
+	rm -rf $(BUILD)
+
+help: ## list the targets
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
+
+FORCE:
+.PHONY: all objects runner check-one clean help FORCE
