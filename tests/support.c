@@ -26,7 +26,7 @@ static struct held *held_strings;
 
 static char *hold(size_t bytes)
 {
-    struct held *held = malloc(sizeof(*held) + bytes);
+    struct held *held = (struct held *)malloc(sizeof(*held) + bytes);
     ck_assert_msg(held != NULL, "out of memory");
     held->next = held_strings;
     held_strings = held;
