@@ -6,6 +6,7 @@
 #ifndef REF_ROUTING_H
 #define REF_ROUTING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -26,6 +27,27 @@ struct ref_routing {
 static inline uint32_t ref_local_experts(const struct ref_routing *routing)
 {
     return routing->experts / routing->ranks;
+}
+
+/* Does a column name an expert? Every id outside 0..experts-1 counts as "no expert", as the
+ * range tests of DeepEP's layout kernel have it; callers that must refuse ids >= experts do so
+ * before they come here. */
+static inline bool ref_names_expert(const struct ref_routing *routing, int64_t idx)
+{
+    return idx >= 0 && idx < (int64_t)routing->experts;
+}
+
+/* The rank that owns the expert; idx must name one. */
+static inline uint32_t ref_expert_rank(const struct ref_routing *routing, int64_t idx)
+{
+    return (uint32_t)((uint64_t)idx / ref_local_experts(routing));
+}
+
+/* Nodes of ranks_per_node ranks each. Fewer ranks than that are one node; otherwise ranks must
+ * be a multiple of it. */
+static inline uint32_t ref_nodes(const struct ref_routing *routing, uint32_t ranks_per_node)
+{
+    return routing->ranks <= ranks_per_node ? 1 : routing->ranks / ranks_per_node;
 }
 
 static inline uint64_t ref_token_count(const struct ref_routing *routing)
