@@ -1,10 +1,11 @@
 /* fabric/machine.h - a machine: what a node is made of and what its parts can do.
  *
  * Read from a YAML file (presets are embedded in the binary, any path overrides them). Rates
- * are bytes per second of payload, times are picoseconds. A file may start from another with
- * `inherits`, and then says only what differs; `machines` prints from whom a number comes.
- * Fields of the ll and normal sections are the protocols' own costs (sim/ll.c, sim/normal.c);
- * each is one physical quantity with its source in the file. */
+ * are bytes per second of payload, times are picoseconds; a file may write either in any unit
+ * (nvlink_gbytes_per_s: 450, nic_flight_us: 1.8). A file may start from another with
+ * `inherits`, and then says only what differs; fabric_machine_row says from whom each number
+ * comes. The ll and normal sections hold the protocols' own costs (fabric/costs.h), and
+ * `stacks: NAME: {ll: ..., normal: ...}` the few that differ between builds of the library. */
 #ifndef FABRIC_MACHINE_H
 #define FABRIC_MACHINE_H
 
@@ -13,35 +14,83 @@
 #include <stdint.h>
 #include "fabric/costs.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    FABRIC_STACKS_MAX = 8,     /* Builds that one machine may know. */
+    FABRIC_ORIGINS_MAX = 4,    /* Files in a chain of inherits. */
+    FABRIC_MACHINE_FIELDS = 16 /* Numbers below, at most. */
+};
+
+/* One build of the library: the costs that differ from the machine's own. */
+struct fabric_stack {
+    char name[32];
+    bool set[FABRIC_COSTS_MAX]; /* By index in fabric_cost_fields(): costs holds this one. */
+    struct fabric_costs costs;
+};
+
 struct fabric_machine {
-    char name[64];
-    char inherits[64];                 /* "" when the file stands alone. */
-    char source[256];                  /* Where the datasheet figures come from. */
-    uint32_t sm_count;                 /* SMs of one GPU. */
-    uint32_t gpus_per_node;            /* P: GPUs of one NVLink domain. */
-    uint64_t hbm_bytes_per_s;          /* Read plus write. */
+    char name[64];            /* The file's, without folder and extension. */
+    char inherits[64];        /* "" when the file stands alone. */
+    char source[256];         /* Where the datasheet figures come from. */
+    char costs_source[256];   /* Where the ll and normal costs come from. */
+    uint32_t sm_count;        /* SMs of one GPU. */
+    uint32_t gpus_per_node;   /* P: GPUs of one NVLink domain. */
+    uint64_t hbm_bytes_per_s; /* Read plus write. */
     uint64_t hbm_bytes;
-    uint64_t nvlink_bytes_per_s;       /* Datasheet, per direction and GPU; 0 = no NVLink. */
+    uint64_t nvlink_bytes_per_s;         /* Datasheet, per direction and GPU; 0 = no NVLink. */
     uint64_t nvlink_goodput_bytes_per_s; /* What stores reach, per direction and GPU. */
-    uint64_t nvlink_flight_ps;         /* Last byte out to last byte visible. */
-    uint64_t nic_bytes_per_s;          /* Line rate per GPU; 0 = single node only. */
-    uint64_t nic_goodput_bytes_per_s;  /* Payload after headers. */
-    uint64_t nic_flight_ps;            /* One way, through leaf and spine. */
-    uint64_t nic_message_ps;           /* Per message at the NIC: 1 / message rate. */
-    struct fabric_costs costs;         /* Software and SM costs by protocol. */
+    uint64_t nvlink_flight_ps;           /* Last byte out to last byte visible. */
+    uint64_t pcie_bytes_per_s;           /* Per direction and GPU; 0 = not modelled. */
+    uint64_t nic_bytes_per_s;            /* Line rate per GPU; 0 = single node only. */
+    uint64_t nic_goodput_bytes_per_s;    /* Payload after headers. */
+    uint64_t nic_flight_ps;              /* One way, through leaf and spine. */
+    uint64_t nic_message_ps;             /* Per message at the NIC: 1 / message rate. */
+    struct fabric_costs costs;           /* Software and SM costs by protocol. */
+
+    char stack[32]; /* The build whose costs are in force; "" = the machine's defaults. */
+    uint32_t stack_count;
+    struct fabric_stack stacks[FABRIC_STACKS_MAX];
+
+    uint32_t origin_count; /* Files read: origins[0] is this one, the last one's inherits is "". */
+    char origins[FABRIC_ORIGINS_MAX][64];
+    uint8_t field_origin[FABRIC_MACHINE_FIELDS]; /* Index into origins; UINT8_MAX = not said. */
+    uint8_t cost_origin[FABRIC_COSTS_MAX];       /* The same, by index in fabric_cost_fields(). */
 };
 
 /* Load NAME (a preset) or a path (anything with a '/' or ending in .yaml). 0, or -1 with err:
- * one line "FILE:LINE: field ...: value, allowed". *machine is written only on success. */
+ * one line "FILE:LINE: field: value: allowed". *machine is written only on success. */
 int fabric_machine_load(const char *name_or_path, struct fabric_machine *machine, char *err,
                         size_t err_len);
 
-/* Names of the presets in alphabetical order, NULL-terminated; static storage. */
-const char *const *fabric_machine_presets(void);
+/* The same from text in memory: what fabric_machine_load does with a file called name. */
+int fabric_machine_parse(const char *name, const char *text, size_t bytes,
+                         struct fabric_machine *machine, char *err, size_t err_len);
+
+/* Name of the index-th preset in alphabetical order, NULL behind the last; static storage. */
+const char *fabric_machine_preset(size_t index);
 
 /* Pick the software build whose figures to use ("sglang-0.5.6", "deepep-1.2.1", ...): replaces
  * the costs that the file lists under stacks. true when the file knows the name; an unknown
- * one leaves the machine's defaults and returns false. */
+ * one leaves the machine's defaults and returns false. Once per loaded machine. */
 bool fabric_machine_select_stack(struct fabric_machine *machine, const char *stack);
+
+/* One number of a machine, as `machines` prints it and a file would say it. */
+struct fabric_machine_row {
+    const char *section; /* "" | "ll" | "normal" */
+    char key[48];        /* With its unit: "nvlink_gbytes_per_s". */
+    char value[40];
+    const char *origin; /* The file that says it, borrowed from the machine; "" = nobody: 0. */
+};
+
+/* Row number index of the machine; false when there are no more. */
+bool fabric_machine_row(const struct fabric_machine *machine, size_t index,
+                        struct fabric_machine_row *row);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

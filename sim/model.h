@@ -31,11 +31,13 @@ struct sim_model {
     uint32_t indexer_bytes;   /* Sparse attention's index, per token and indexed layer. */
     uint32_t indexer_layers;
     uint32_t router;          /* enum ref_router. */
-    double routed_scale;      /* routed_scaling_factor; 1 where the model has none. */
+    float routed_scale;       /* routed_scaling_factor; 1 where the model has none. */
 };
 
 /* NAME or path; 0, or -1 with one line in err. */
 int sim_model_load(const char *name_or_path, struct sim_model *model, char *err, size_t err_len);
-const char *const *sim_model_presets(void); /* Alphabetical, NULL-terminated, static. */
+
+/* Name of the index-th preset in alphabetical order, NULL behind the last; static storage. */
+const char *sim_model_preset(size_t index);
 
 #endif

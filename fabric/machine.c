@@ -1,0 +1,390 @@
+/* fabric/machine.c - machine files into struct fabric_machine.
+ *
+ * The files of a chain of inherits are parsed child first, then applied parent first, so that
+ * the later word wins; checks that need the whole machine come last. */
+#include "fabric/machine.h"
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include "fabric/units.h"
+#include "fabric/yaml.h"
+#include "gen/embedded.h"
+
+#define RATE_MAX UINT64_C(100000000000000) /* 100 TB/s: nothing in a GPU is faster. */
+#define PS_MAX UINT64_C(1000000000000)     /* One second: no latency here is longer. */
+#define HBM_MAX (UINT64_C(1) << 44)        /* 16 TiB. */
+
+enum { SAID_BY_NOBODY = UINT8_MAX };
+
+struct field {
+    const char *name;
+    size_t offset;
+    size_t bytes; /* 4 or 8. */
+    uint64_t min, max;
+    bool required;
+};
+/* A macro, since the place of a member is not a value that a function could take. */
+#define FIELD(name, min, max, required)                                                            \
+    {                                                                                              \
+#name, offsetof(struct fabric_machine, name), sizeof((struct fabric_machine *)0)->name,    \
+            min, max, required                                                                     \
+    }
+
+static const struct field fields[] = {
+    FIELD(sm_count, 1, 4096, true),
+    FIELD(gpus_per_node, 1, 1024, true),
+    FIELD(hbm_bytes_per_s, 1, RATE_MAX, true),
+    FIELD(hbm_bytes, 1, HBM_MAX, true),
+    FIELD(nvlink_bytes_per_s, 0, RATE_MAX, true),
+    FIELD(nvlink_goodput_bytes_per_s, 0, RATE_MAX, true),
+    FIELD(nvlink_flight_ps, 0, PS_MAX, true),
+    FIELD(pcie_bytes_per_s, 0, RATE_MAX, false),
+    FIELD(nic_bytes_per_s, 0, RATE_MAX, true),
+    FIELD(nic_goodput_bytes_per_s, 0, RATE_MAX, true),
+    FIELD(nic_flight_ps, 0, PS_MAX, true),
+    FIELD(nic_message_ps, 0, PS_MAX, true),
+};
+enum { FIELDS = sizeof fields / sizeof fields[0] };
+_Static_assert(sizeof fields / sizeof fields[0] <= (size_t)FABRIC_MACHINE_FIELDS,
+               "field_origin is too short");
+
+struct chain { /* A file and those it inherits from, child first. */
+    struct fabric_yaml files[FABRIC_ORIGINS_MAX];
+    size_t count;
+};
+
+static uint64_t field_value(const struct fabric_machine *machine, const struct field *field)
+{
+    uint32_t small;
+    uint64_t large;
+    if (field->bytes == sizeof small) {
+        memcpy(&small, (const char *)machine + field->offset, sizeof small);
+        return small;
+    }
+    assert(field->bytes == sizeof large);
+    memcpy(&large, (const char *)machine + field->offset, sizeof large);
+    return large;
+}
+
+static void field_store(struct fabric_machine *machine, const struct field *field, uint64_t value)
+{
+    const uint32_t small = (uint32_t)value;
+    assert(field->bytes == sizeof value || value <= UINT32_MAX);
+    memcpy((char *)machine + field->offset,
+           field->bytes == sizeof small ? (const void *)&small : (const void *)&value,
+           field->bytes);
+}
+
+static const struct embedded_file *preset_find(const char *name)
+{
+    for (const struct embedded_file *file = embedded_machines; file->name; file++)
+        if (strcmp(file->name, name) == 0) return file;
+    return NULL;
+}
+
+static bool is_path(const char *name)
+{
+    const size_t len = strlen(name);
+    return strchr(name, '/') || (len > 5 && strcmp(name + len - 5, ".yaml") == 0);
+}
+
+static int refuse_unknown_preset(const char *name, char *err, size_t err_len)
+{
+    size_t used = (size_t)snprintf(err, err_len, "machine %.64s: unknown; there are", name);
+    for (const struct embedded_file *file = embedded_machines; file->name; file++)
+        if (used < err_len) used += (size_t)snprintf(err + used, err_len - used, " %s", file->name);
+    return -1;
+}
+
+static int read_file(const char *name_or_path, struct fabric_yaml *yaml, char *err, size_t err_len)
+{
+    char name[80];
+    if (is_path(name_or_path)) return fabric_yaml_read(name_or_path, yaml, err, err_len);
+    const struct embedded_file *preset = preset_find(name_or_path);
+    if (!preset) return refuse_unknown_preset(name_or_path, err, err_len);
+    snprintf(name, sizeof name, "%s.yaml", preset->name);
+    return fabric_yaml_parse(name, preset->text, preset->bytes, yaml, err, err_len);
+}
+
+/* The file that the last one of the chain inherits from: a preset, or a path that is relative
+ * to the folder of the file naming it. */
+static int read_parent(struct chain *chain, const struct fabric_yaml_node *inherits, char *err,
+                       size_t err_len)
+{
+    const struct fabric_yaml *child = &chain->files[chain->count - 1];
+    char parent[64];
+    char path[sizeof child->name + sizeof parent];
+    if (fabric_yaml_text(child, inherits, parent, sizeof parent, err, err_len) != 0) return -1;
+    if (chain->count == FABRIC_ORIGINS_MAX)
+        return fabric_yaml_refuse(child, inherits, "at most 4 files may inherit in a row", err,
+                                  err_len);
+    const char *slash = strrchr(child->name, '/');
+    const int folder =
+        is_path(parent) && parent[0] != '/' && slash ? (int)(slash - child->name) + 1 : 0;
+    snprintf(path, sizeof path, "%.*s%s", folder, child->name, parent);
+    if (!is_path(path) && !preset_find(path))
+        return fabric_yaml_refuse(child, inherits, "no such machine", err, err_len);
+    if (read_file(path, &chain->files[chain->count], err, err_len) != 0) return -1;
+    chain->count++;
+    return 0;
+}
+
+static int read_costs(const struct fabric_yaml *yaml, const struct fabric_yaml_node *section,
+                      struct fabric_costs *costs, bool *set, char *err, size_t err_len)
+{
+    size_t count;
+    const struct fabric_cost_field *all = fabric_cost_fields(&count);
+    bool said[FABRIC_COSTS_MAX] = {false};
+    struct fabric_unit unit;
+
+    assert(count <= FABRIC_COSTS_MAX);
+    if (section->kind != FABRIC_YAML_MAPPING)
+        return fabric_yaml_refuse(yaml, section, "must hold fields", err, err_len);
+    for (const struct fabric_yaml_node *node = section->child; node; node = node->next) {
+        size_t i = 0;
+        while (i < count && (strcmp(all[i].section, section->key) != 0 ||
+                             !fabric_unit_match(all[i].name, node->key, &unit)))
+            i++;
+        if (i == count) return fabric_yaml_refuse(yaml, node, "unknown field", err, err_len);
+        if (said[i])
+            return fabric_yaml_refuse(yaml, node, "said twice, in two units", err, err_len);
+        said[i] = set[i] = true;
+        if (fabric_yaml_number(yaml, node, all[i].name, all[i].min, all[i].max,
+                               fabric_cost_at(costs, &all[i]), err, err_len) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool is_cost_section(const char *key)
+{
+    return strcmp(key, "ll") == 0 || strcmp(key, "normal") == 0;
+}
+
+static int read_stack(const struct fabric_yaml *yaml, const struct fabric_yaml_node *node,
+                      struct fabric_machine *machine, char *err, size_t err_len)
+{
+    struct fabric_stack *stack = machine->stacks;
+    const struct fabric_stack *end = machine->stacks + machine->stack_count;
+    while (stack < end && strcmp(stack->name, node->key) != 0) stack++;
+    if (node->kind != FABRIC_YAML_MAPPING)
+        return fabric_yaml_refuse(yaml, node, "must hold ll or normal", err, err_len);
+    if (strlen(node->key) >= sizeof stack->name || node->key[0] == '\0')
+        return fabric_yaml_refuse(yaml, node, "a stack's name has 1 to 31 bytes", err, err_len);
+    if (stack == end && machine->stack_count == FABRIC_STACKS_MAX)
+        return fabric_yaml_refuse(yaml, node, "more than 8 stacks", err, err_len);
+    if (stack == end) {
+        snprintf(stack->name, sizeof stack->name, "%s", node->key);
+        machine->stack_count++;
+    }
+    for (const struct fabric_yaml_node *part = node->child; part; part = part->next) {
+        if (!is_cost_section(part->key))
+            return fabric_yaml_refuse(yaml, part, "unknown field", err, err_len);
+        if (read_costs(yaml, part, &stack->costs, stack->set, err, err_len) != 0) return -1;
+    }
+    return 0;
+}
+
+static int read_number(const struct fabric_yaml *yaml, const struct fabric_yaml_node *node,
+                       struct fabric_machine *machine, uint8_t origin, char *err, size_t err_len)
+{
+    struct fabric_unit unit;
+    uint64_t value;
+    size_t i = 0;
+    while (i < FIELDS && !fabric_unit_match(fields[i].name, node->key, &unit)) i++;
+    if (i == FIELDS) return fabric_yaml_refuse(yaml, node, "unknown field", err, err_len);
+    if (machine->field_origin[i] == origin)
+        return fabric_yaml_refuse(yaml, node, "said twice, in two units", err, err_len);
+    if (fabric_yaml_number(yaml, node, fields[i].name, fields[i].min, fields[i].max, &value, err,
+                           err_len) != 0)
+        return -1;
+    field_store(machine, &fields[i], value);
+    machine->field_origin[i] = origin;
+    return 0;
+}
+
+static int read_section(const struct fabric_yaml *yaml, const struct fabric_yaml_node *node,
+                        struct fabric_machine *machine, uint8_t origin, char *err, size_t err_len)
+{
+    if (is_cost_section(node->key)) {
+        bool set[FABRIC_COSTS_MAX] = {false};
+        if (read_costs(yaml, node, &machine->costs, set, err, err_len) != 0) return -1;
+        for (size_t i = 0; i < FABRIC_COSTS_MAX; i++)
+            if (set[i]) machine->cost_origin[i] = origin;
+        return 0;
+    }
+    if (node->kind != FABRIC_YAML_MAPPING)
+        return fabric_yaml_refuse(yaml, node, "must hold stacks by name", err, err_len);
+    for (const struct fabric_yaml_node *stack = node->child; stack; stack = stack->next)
+        if (read_stack(yaml, stack, machine, err, err_len) != 0) return -1;
+    return 0;
+}
+
+/* One file over what its parents said. */
+static int apply(const struct fabric_yaml *yaml, struct fabric_machine *machine, uint8_t origin,
+                 char *err, size_t err_len)
+{
+    for (const struct fabric_yaml_node *node = yaml->root->child; node; node = node->next) {
+        int result;
+        if (strcmp(node->key, "inherits") == 0)
+            result = fabric_yaml_text(yaml, node, machine->inherits, sizeof machine->inherits, err,
+                                      err_len);
+        else if (strcmp(node->key, "source") == 0)
+            result =
+                fabric_yaml_text(yaml, node, machine->source, sizeof machine->source, err, err_len);
+        else if (strcmp(node->key, "costs_source") == 0)
+            result = fabric_yaml_text(yaml, node, machine->costs_source,
+                                      sizeof machine->costs_source, err, err_len);
+        else if (is_cost_section(node->key) || strcmp(node->key, "stacks") == 0)
+            result = read_section(yaml, node, machine, origin, err, err_len);
+        else
+            result = read_number(yaml, node, machine, origin, err, err_len);
+        if (result != 0) return -1;
+    }
+    return 0;
+}
+
+/* What no single field shows. The file is named, a line is not: the parts may stand apart. */
+static int check(const char *file, const struct fabric_machine *machine, char *err, size_t err_len)
+{
+    for (size_t i = 0; i < FIELDS; i++) {
+        char key[48], value[40];
+        if (!fields[i].required || machine->field_origin[i] != SAID_BY_NOBODY) continue;
+        fabric_unit_display(fields[i].name, 0, key, sizeof key, value, sizeof value);
+        snprintf(err, err_len, "%s: %s: missing", file, key);
+        return -1;
+    }
+    const struct {
+        const char *what;
+        uint64_t line, goodput;
+    } links[] = {
+        {"nvlink", machine->nvlink_bytes_per_s, machine->nvlink_goodput_bytes_per_s},
+        {"nic", machine->nic_bytes_per_s, machine->nic_goodput_bytes_per_s},
+    };
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
+        if (links[i].goodput <= links[i].line && (links[i].goodput > 0 || links[i].line == 0))
+            continue;
+        snprintf(err, err_len, "%s: %s_goodput_gbytes_per_s: must lie above 0 and not above %s's",
+                 file, links[i].what, links[i].what);
+        return -1;
+    }
+    if (machine->gpus_per_node > 1 && machine->nvlink_bytes_per_s == 0 &&
+        machine->nic_bytes_per_s == 0) {
+        snprintf(err, err_len, "%s: gpus_per_node: %u: neither NVLink nor NIC joins the GPUs", file,
+                 machine->gpus_per_node);
+        return -1;
+    }
+    return 0;
+}
+
+static void name_of(const char *file, char *name, size_t name_len)
+{
+    const char *slash = strrchr(file, '/');
+    const char *base = slash ? slash + 1 : file;
+    const size_t len = strlen(base);
+    const size_t stem = len > 5 && strcmp(base + len - 5, ".yaml") == 0 ? len - 5 : len;
+    snprintf(name, name_len, "%.*s", (int)(stem < name_len ? stem : name_len - 1), base);
+}
+
+/* chain holds the child; read its parents and build the machine. Frees the chain. */
+static int build(struct chain *chain, struct fabric_machine *machine, char *err, size_t err_len)
+{
+    struct fabric_machine made = {.name = ""};
+    const struct fabric_yaml_node *inherits;
+    int result = -1;
+
+    memset(made.field_origin, SAID_BY_NOBODY, sizeof made.field_origin);
+    memset(made.cost_origin, SAID_BY_NOBODY, sizeof made.cost_origin);
+    do {
+        const struct fabric_yaml *file = &chain->files[chain->count - 1];
+        if (file->root->kind != FABRIC_YAML_MAPPING) {
+            fabric_yaml_refuse(file, file->root, "a machine file holds fields", err, err_len);
+            goto free_chain;
+        }
+        name_of(file->name, made.origins[made.origin_count++], sizeof made.origins[0]);
+        inherits = fabric_yaml_find(file->root, "inherits");
+        if (inherits && read_parent(chain, inherits, err, err_len) != 0) goto free_chain;
+    } while (inherits);
+    for (size_t i = chain->count; i-- > 0;) {
+        made.inherits[0] = '\0';
+        if (apply(&chain->files[i], &made, (uint8_t)i, err, err_len) != 0) goto free_chain;
+    }
+    snprintf(made.name, sizeof made.name, "%s", made.origins[0]);
+    result = check(chain->files[0].name, &made, err, err_len);
+    if (result == 0) *machine = made;
+free_chain:
+    for (size_t i = 0; i < chain->count; i++) fabric_yaml_free(&chain->files[i]);
+    return result;
+}
+
+int fabric_machine_load(const char *name_or_path, struct fabric_machine *machine, char *err,
+                        size_t err_len)
+{
+    struct chain chain = {.count = 1};
+    if (read_file(name_or_path, &chain.files[0], err, err_len) != 0) return -1;
+    return build(&chain, machine, err, err_len);
+}
+
+int fabric_machine_parse(const char *name, const char *text, size_t bytes,
+                         struct fabric_machine *machine, char *err, size_t err_len)
+{
+    struct chain chain = {.count = 1};
+    if (fabric_yaml_parse(name, text, bytes, &chain.files[0], err, err_len) != 0) return -1;
+    return build(&chain, machine, err, err_len);
+}
+
+const char *fabric_machine_preset(size_t index)
+{
+    /* The build lists files by file name, where h800-hgx-nonvl.yaml precedes h800-hgx.yaml. */
+    for (const struct embedded_file *file = embedded_machines; file->name; file++) {
+        size_t earlier = 0;
+        for (const struct embedded_file *other = embedded_machines; other->name; other++)
+            if (strcmp(other->name, file->name) < 0) earlier++;
+        if (earlier == index) return file->name;
+    }
+    return NULL;
+}
+
+bool fabric_machine_select_stack(struct fabric_machine *machine, const char *stack)
+{
+    size_t count;
+    const struct fabric_cost_field *all = fabric_cost_fields(&count);
+    assert(machine->stack[0] == '\0');
+    for (uint32_t s = 0; s < machine->stack_count; s++) {
+        struct fabric_stack *known = &machine->stacks[s];
+        if (strcmp(known->name, stack) != 0) continue;
+        for (size_t i = 0; i < count; i++)
+            if (known->set[i])
+                *fabric_cost_at(&machine->costs, &all[i]) = *fabric_cost_at(&known->costs, &all[i]);
+        snprintf(machine->stack, sizeof machine->stack, "%s", known->name);
+        return true;
+    }
+    return false;
+}
+
+bool fabric_machine_row(const struct fabric_machine *machine, size_t index,
+                        struct fabric_machine_row *row)
+{
+    size_t count;
+    const struct fabric_cost_field *all = fabric_cost_fields(&count);
+    if (index >= FIELDS + count) return false;
+
+    const char *name;
+    uint64_t value;
+    uint8_t origin;
+    if (index < FIELDS) {
+        row->section = "";
+        name = fields[index].name;
+        value = field_value(machine, &fields[index]);
+        origin = machine->field_origin[index];
+    } else {
+        const struct fabric_cost_field *cost = &all[index - FIELDS];
+        row->section = cost->section;
+        name = cost->name;
+        memcpy(&value, (const char *)&machine->costs + cost->offset, sizeof value);
+        origin = machine->cost_origin[index - FIELDS];
+    }
+    fabric_unit_display(name, value, row->key, sizeof row->key, row->value, sizeof row->value);
+    row->origin = origin == SAID_BY_NOBODY ? "" : machine->origins[origin];
+    return true;
+}
