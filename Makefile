@@ -5,7 +5,7 @@
 # when there is nothing to do.
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-MAKEFLAGS += --no-builtin-rules
+MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/sh
 
 VERSION := 0.1.0
@@ -72,6 +72,8 @@ LIB_OBJ := $(call object,$(LIB_SRC)) $(GEN_SRC:.c=.o)
 ifeq ($(HAVE_CUDA),1)
 LIB_OBJ += $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o)
 endif
+REF_OBJ := $(call object,$(REF_SRC))
+REF_LIBS := $(BUILD)/libepsim_ref.a $(BUILD)/libepsim_ref.so.0
 TOOL_OBJ := $(call object,$(TOOL_SRC))
 TEST_OBJ := $(call object,$(TEST_SRC))
 
@@ -154,19 +156,61 @@ $(BUILD)/test-runner: $(TEST_OBJ) $(BUILD)/libepsim.a $(BUILD)/flags.link
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) -o $@ $(TEST_OBJ) $(BUILD)/libepsim.a $(CHECK_LIBS) $(LIBS)
 
-runner: $(BUILD)/test-runner $(BUILD)/epsim
+runner: $(BUILD)/test-runner $(if $(TOOL_SRC),$(BUILD)/epsim) $(REF_LIBS)
 
-check-one: runner ## run only SUITE=name (names: build/test-runner --list)
-	$(Q)$(BUILD)/test-runner $(SUITE)
+# Targets that do the set-up first build in a second make, which sees what was installed.
+# Without a -j of the user's own it takes all cores.
+again = $(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+
+setup: ## install the Debian packages that are missing (tools/setup.sh)
+	@CC='$(CC)' tools/setup.sh
+
+test: setup ## set up, build and run every test (EPSIM_DATA=DIR adds tests on outside data)
+	@$(again) runner
+	@$(BUILD)/test-runner
+
+check-one: runner ## run the suite SUITE=name alone (build/test-runner --list names them)
+	@$(BUILD)/test-runner $(SUITE)
+
+# Leaks count too. A sanitised test is several times slower, hence the quick set.
+ASAN_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+asan: setup ## the quick set of tests under address and undefined behaviour sanitizers
+	@$(again) BUILD=$(BUILD)/asan CUDA=0 CFLAGS='$(ASAN_FLAGS)' runner
+	@EPSIM_QUICK=1 CK_DEFAULT_TIMEOUT=600 $(BUILD)/asan/test-runner $(SUITE)
+
+tidy: ## check the rules of the source tree (tools/tidy.sh)
+	@tools/tidy.sh
+
+# --- the reference as a library ------------------------------------------------------------------
+$(BUILD)/libepsim_ref.a: $(REF_OBJ)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/libepsim_ref.so.0: $(REF_OBJ) $(BUILD)/flags.link
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) -shared -Wl,-soname,libepsim_ref.so.0 -Wl,-z,defs -o $@ $(REF_OBJ) -lm
+
+# Headers name each other as "ref/x.h", so they live in a folder of that name and users compile
+# with -I$(PREFIX)/include/epsim, which epsim_ref.pc says.
+install: all $(REF_LIBS) ## install epsim and libepsim_ref under PREFIX=/usr/local (DESTDIR=)
+	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/lib/pkgconfig' \
+	    '$(DESTDIR)$(PREFIX)/include/epsim/ref'
+	install -m 755 $(BUILD)/epsim '$(DESTDIR)$(PREFIX)/bin'
+	install -m 644 $(BUILD)/libepsim_ref.a '$(DESTDIR)$(PREFIX)/lib'
+	install -m 755 $(BUILD)/libepsim_ref.so.0 '$(DESTDIR)$(PREFIX)/lib'
+	ln -sf libepsim_ref.so.0 '$(DESTDIR)$(PREFIX)/lib/libepsim_ref.so'
+	install -m 644 $(wildcard ref/*.h) '$(DESTDIR)$(PREFIX)/include/epsim/ref'
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' tools/epsim_ref.pc.in \
+	    > '$(DESTDIR)$(PREFIX)/lib/pkgconfig/epsim_ref.pc'
 
 $(BUILD)/packages.ok:
-	@mkdir -p $(@D) && touch $@
+	@CC='$(CC)' tools/setup.sh --check && mkdir -p $(@D) && touch $@
 
 clean: ## remove $(BUILD)
 	rm -rf $(BUILD)
 
 help: ## list the targets
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 FORCE:
-.PHONY: all objects runner check-one clean help FORCE
+.PHONY: all objects runner setup test check-one asan tidy install clean help FORCE

@@ -36,12 +36,12 @@ echo "/* Written by tools/embed.sh. */"
 echo '#include "gen/embedded.h"'
 index=0
 for file; do
-    echo "static const unsigned char file_$index[] = {"
+    echo "static const unsigned char file_${index}[] = {"
     od -An -v -tx1 "$file" | sed 's/ \(..\)/0x\1,/g'
     echo "0};"
     index=$((index + 1))
 done
-echo "const struct embedded_file $symbol[] = {"
+echo "const struct embedded_file ${symbol}[] = {"
 index=0
 for file; do
     name=${file##*/}
