@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "fabric/fields.h"
 #include "fabric/units.h"
 #include "fabric/yaml.h"
 #include "gen/embedded.h"
@@ -14,23 +15,10 @@
 #define PS_MAX UINT64_C(1000000000000)     /* One second: no latency here is longer. */
 #define HBM_MAX (UINT64_C(1) << 44)        /* 16 TiB. */
 
-enum { SAID_BY_NOBODY = UINT8_MAX };
-
-struct field {
-    const char *name;
-    size_t offset;
-    size_t bytes; /* 4 or 8. */
-    uint64_t min, max;
-    bool required;
-};
-/* A macro, since the place of a member is not a value that a function could take. */
 #define FIELD(name, min, max, required)                                                            \
-    {                                                                                              \
-#name, offsetof(struct fabric_machine, name), sizeof((struct fabric_machine *)0)->name,    \
-            min, max, required                                                                     \
-    }
+    FABRIC_FIELD(struct fabric_machine, name, min, max, required)
 
-static const struct field fields[] = {
+static const struct fabric_field fields[] = {
     FIELD(sm_count, 1, 4096, true),
     FIELD(gpus_per_node, 1, 1024, true),
     FIELD(hbm_bytes_per_s, 1, RATE_MAX, true),
@@ -53,39 +41,11 @@ struct chain { /* A file and those it inherits from, child first. */
     size_t count;
 };
 
-static uint64_t field_value(const struct fabric_machine *machine, const struct field *field)
-{
-    uint32_t small;
-    uint64_t large;
-    if (field->bytes == sizeof small) {
-        memcpy(&small, (const char *)machine + field->offset, sizeof small);
-        return small;
-    }
-    assert(field->bytes == sizeof large);
-    memcpy(&large, (const char *)machine + field->offset, sizeof large);
-    return large;
-}
-
-static void field_store(struct fabric_machine *machine, const struct field *field, uint64_t value)
-{
-    const uint32_t small = (uint32_t)value;
-    assert(field->bytes == sizeof value || value <= UINT32_MAX);
-    memcpy((char *)machine + field->offset,
-           field->bytes == sizeof small ? (const void *)&small : (const void *)&value,
-           field->bytes);
-}
-
 static const struct embedded_file *preset_find(const char *name)
 {
     for (const struct embedded_file *file = embedded_machines; file->name; file++)
         if (strcmp(file->name, name) == 0) return file;
     return NULL;
-}
-
-static bool is_path(const char *name)
-{
-    const size_t len = strlen(name);
-    return strchr(name, '/') || (len > 5 && strcmp(name + len - 5, ".yaml") == 0);
 }
 
 static int refuse_unknown_preset(const char *name, char *err, size_t err_len)
@@ -99,7 +59,8 @@ static int refuse_unknown_preset(const char *name, char *err, size_t err_len)
 static int read_file(const char *name_or_path, struct fabric_yaml *yaml, char *err, size_t err_len)
 {
     char name[80];
-    if (is_path(name_or_path)) return fabric_yaml_read(name_or_path, yaml, err, err_len);
+    if (fabric_yaml_is_path(name_or_path))
+        return fabric_yaml_read(name_or_path, yaml, err, err_len);
     const struct embedded_file *preset = preset_find(name_or_path);
     if (!preset) return refuse_unknown_preset(name_or_path, err, err_len);
     snprintf(name, sizeof name, "%s.yaml", preset->name);
@@ -119,10 +80,11 @@ static int read_parent(struct chain *chain, const struct fabric_yaml_node *inher
         return fabric_yaml_refuse(child, inherits, "at most 4 files may inherit in a row", err,
                                   err_len);
     const char *slash = strrchr(child->name, '/');
-    const int folder =
-        is_path(parent) && parent[0] != '/' && slash ? (int)(slash - child->name) + 1 : 0;
+    const int folder = fabric_yaml_is_path(parent) && parent[0] != '/' && slash
+                           ? (int)(slash - child->name) + 1
+                           : 0;
     snprintf(path, sizeof path, "%.*s%s", folder, child->name, parent);
-    if (!is_path(path) && !preset_find(path))
+    if (!fabric_yaml_is_path(path) && !preset_find(path))
         return fabric_yaml_refuse(child, inherits, "no such machine", err, err_len);
     if (read_file(path, &chain->files[chain->count], err, err_len) != 0) return -1;
     chain->count++;
@@ -185,24 +147,6 @@ static int read_stack(const struct fabric_yaml *yaml, const struct fabric_yaml_n
     return 0;
 }
 
-static int read_number(const struct fabric_yaml *yaml, const struct fabric_yaml_node *node,
-                       struct fabric_machine *machine, uint8_t origin, char *err, size_t err_len)
-{
-    struct fabric_unit unit;
-    uint64_t value;
-    size_t i = 0;
-    while (i < FIELDS && !fabric_unit_match(fields[i].name, node->key, &unit)) i++;
-    if (i == FIELDS) return fabric_yaml_refuse(yaml, node, "unknown field", err, err_len);
-    if (machine->field_origin[i] == origin)
-        return fabric_yaml_refuse(yaml, node, "said twice, in two units", err, err_len);
-    if (fabric_yaml_number(yaml, node, fields[i].name, fields[i].min, fields[i].max, &value, err,
-                           err_len) != 0)
-        return -1;
-    field_store(machine, &fields[i], value);
-    machine->field_origin[i] = origin;
-    return 0;
-}
-
 static int read_section(const struct fabric_yaml *yaml, const struct fabric_yaml_node *node,
                         struct fabric_machine *machine, uint8_t origin, char *err, size_t err_len)
 {
@@ -238,7 +182,8 @@ static int apply(const struct fabric_yaml *yaml, struct fabric_machine *machine,
         else if (is_cost_section(node->key) || strcmp(node->key, "stacks") == 0)
             result = read_section(yaml, node, machine, origin, err, err_len);
         else
-            result = read_number(yaml, node, machine, origin, err, err_len);
+            result = fabric_field_read(yaml, node, fields, FIELDS, machine, machine->field_origin,
+                                       origin, err, err_len);
         if (result != 0) return -1;
     }
     return 0;
@@ -247,13 +192,8 @@ static int apply(const struct fabric_yaml *yaml, struct fabric_machine *machine,
 /* What no single field shows. The file is named, a line is not: the parts may stand apart. */
 static int check(const char *file, const struct fabric_machine *machine, char *err, size_t err_len)
 {
-    for (size_t i = 0; i < FIELDS; i++) {
-        char key[48], value[40];
-        if (!fields[i].required || machine->field_origin[i] != SAID_BY_NOBODY) continue;
-        fabric_unit_display(fields[i].name, 0, key, sizeof key, value, sizeof value);
-        snprintf(err, err_len, "%s: %s: missing", file, key);
+    if (fabric_field_check(file, fields, FIELDS, machine->field_origin, err, err_len) != 0)
         return -1;
-    }
     const struct {
         const char *what;
         uint64_t line, goodput;
@@ -277,15 +217,6 @@ static int check(const char *file, const struct fabric_machine *machine, char *e
     return 0;
 }
 
-static void name_of(const char *file, char *name, size_t name_len)
-{
-    const char *slash = strrchr(file, '/');
-    const char *base = slash ? slash + 1 : file;
-    const size_t len = strlen(base);
-    const size_t stem = len > 5 && strcmp(base + len - 5, ".yaml") == 0 ? len - 5 : len;
-    snprintf(name, name_len, "%.*s", (int)(stem < name_len ? stem : name_len - 1), base);
-}
-
 /* chain holds the child; read its parents and build the machine. Frees the chain. */
 static int build(struct chain *chain, struct fabric_machine *machine, char *err, size_t err_len)
 {
@@ -293,15 +224,15 @@ static int build(struct chain *chain, struct fabric_machine *machine, char *err,
     const struct fabric_yaml_node *inherits;
     int result = -1;
 
-    memset(made.field_origin, SAID_BY_NOBODY, sizeof made.field_origin);
-    memset(made.cost_origin, SAID_BY_NOBODY, sizeof made.cost_origin);
+    memset(made.field_origin, FABRIC_FIELD_UNSAID, sizeof made.field_origin);
+    memset(made.cost_origin, FABRIC_FIELD_UNSAID, sizeof made.cost_origin);
     do {
         const struct fabric_yaml *file = &chain->files[chain->count - 1];
         if (file->root->kind != FABRIC_YAML_MAPPING) {
             fabric_yaml_refuse(file, file->root, "a machine file holds fields", err, err_len);
             goto free_chain;
         }
-        name_of(file->name, made.origins[made.origin_count++], sizeof made.origins[0]);
+        fabric_yaml_stem(file->name, made.origins[made.origin_count++], sizeof made.origins[0]);
         inherits = fabric_yaml_find(file->root, "inherits");
         if (inherits && read_parent(chain, inherits, err, err_len) != 0) goto free_chain;
     } while (inherits);
@@ -375,7 +306,7 @@ bool fabric_machine_row(const struct fabric_machine *machine, size_t index,
     if (index < FIELDS) {
         row->section = "";
         name = fields[index].name;
-        value = field_value(machine, &fields[index]);
+        value = fabric_field_get(&fields[index], machine);
         origin = machine->field_origin[index];
     } else {
         const struct fabric_cost_field *cost = &all[index - FIELDS];
@@ -385,6 +316,6 @@ bool fabric_machine_row(const struct fabric_machine *machine, size_t index,
         origin = machine->cost_origin[index - FIELDS];
     }
     fabric_unit_display(name, value, row->key, sizeof row->key, row->value, sizeof row->value);
-    row->origin = origin == SAID_BY_NOBODY ? "" : machine->origins[origin];
+    row->origin = origin == FABRIC_FIELD_UNSAID ? "" : machine->origins[origin];
     return true;
 }

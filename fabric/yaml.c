@@ -257,6 +257,21 @@ free_text:
     return result;
 }
 
+int fabric_yaml_is_path(const char *name_or_path)
+{
+    const size_t len = strlen(name_or_path);
+    return strchr(name_or_path, '/') || (len > 5 && strcmp(name_or_path + len - 5, ".yaml") == 0);
+}
+
+void fabric_yaml_stem(const char *path, char *name, size_t name_len)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path;
+    const size_t len = strlen(base);
+    const size_t stem = len > 5 && strcmp(base + len - 5, ".yaml") == 0 ? len - 5 : len;
+    snprintf(name, name_len, "%.*s", (int)(stem < name_len ? stem : name_len - 1), base);
+}
+
 const struct fabric_yaml_node *fabric_yaml_find(const struct fabric_yaml_node *mapping,
                                                 const char *key)
 {

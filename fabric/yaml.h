@@ -40,6 +40,11 @@ int fabric_yaml_parse(const char *name, const char *text, size_t bytes, struct f
 int fabric_yaml_read(const char *path, struct fabric_yaml *yaml, char *err, size_t err_len);
 void fabric_yaml_free(struct fabric_yaml *yaml); /* Safe on a zeroed struct. */
 
+/* Is this a path (it has a '/' or ends in .yaml) rather than the name of a preset? */
+int fabric_yaml_is_path(const char *name_or_path);
+/* "folder/h200-hgx.yaml" -> "h200-hgx", cut where name is full. */
+void fabric_yaml_stem(const char *path, char *name, size_t name_len);
+
 /* The child of a mapping under key, or NULL. */
 const struct fabric_yaml_node *fabric_yaml_find(const struct fabric_yaml_node *mapping,
                                                 const char *key);
