@@ -23,36 +23,36 @@ enum sim_expert { SIM_EXPERT_STANDIN, SIM_EXPERT_IDENTITY, SIM_EXPERT_MLP };
 struct sim_layer_input {
     const struct ref_routing *routing;
     const struct sim_traffic *traffic;
-    uint32_t hidden;          /* H, a multiple of 128 (512 for packed UE8M0). */
-    uint32_t recipe;          /* enum ref_recipe: what dispatch carries. */
-    uint32_t expert;          /* enum sim_expert. */
-    uint32_t mlp_inter;       /* MLP only. */
-    uint64_t weight_seed;     /* MLP only: weights are drawn from it by expert. */
-    const uint16_t *x;        /* BF16 [tokens][hidden]. */
-    const uint16_t *bias0;    /* BF16 [tokens][hidden], or NULL (normal mode only). */
-    const uint16_t *bias1;    /* BF16 [tokens][hidden], or NULL. */
+    uint32_t hidden;       /* H, a multiple of 128 (512 for packed UE8M0). */
+    uint32_t recipe;       /* enum ref_recipe: what dispatch carries. */
+    uint32_t expert;       /* enum sim_expert. */
+    uint32_t mlp_inter;    /* MLP only. */
+    uint64_t weight_seed;  /* MLP only: weights are drawn from it by expert. */
+    const uint16_t *x;     /* BF16 [tokens][hidden]. */
+    const uint16_t *bias0; /* BF16 [tokens][hidden], or NULL (normal mode only). */
+    const uint16_t *bias1; /* BF16 [tokens][hidden], or NULL. */
 };
 
 /* Received rows of all ranks, in the order of sim/traffic.h. Filled by the backend into the
  * caller's arrays; an array that a mode does not have is NULL. */
 struct sim_received {
     uint64_t rows;
-    uint8_t *payload;      /* [rows][hidden] e4m3 codes, or BF16 [rows][hidden]. */
-    float *scales;         /* [rows][hidden / 128]; NULL for bf16 and ue8m0. */
+    uint8_t *payload;       /* [rows][hidden] e4m3 codes, or BF16 [rows][hidden]. */
+    float *scales;          /* [rows][hidden / 128]; NULL for bf16 and ue8m0. */
     uint32_t *scales_ue8m0; /* [rows][hidden / 512] packed; ue8m0 only. */
-    int32_t *src_token;    /* [rows] */
-    int64_t *topk_idx;     /* Normal: [rows][topk], destination-local ids, else -1. */
-    float *topk_weights;   /* Normal: [rows][topk], 0 where the id is not local. */
-    int32_t *counts;       /* LL: [experts][ranks] rows received by block; normal: [ranks][ranks]
-                              by (destination, source). */
+    int32_t *src_token;     /* [rows] */
+    int64_t *topk_idx;      /* Normal: [rows][topk], destination-local ids, else -1. */
+    float *topk_weights;    /* Normal: [rows][topk], 0 where the id is not local. */
+    int32_t *counts;        /* LL: [experts][ranks] rows received by block; normal: [ranks][ranks]
+                               by (destination, source). */
 };
 
 struct sim_combined {
-    uint16_t *x;           /* BF16 [tokens][hidden]. */
-    float *topk_weights;   /* Normal: [tokens][topk] sums; LL: NULL. */
+    uint16_t *x;         /* BF16 [tokens][hidden]. */
+    float *topk_weights; /* Normal: [tokens][topk] sums; LL: NULL. */
 };
 
-struct sim_backend_ops { /* Fields are added at the end, never reordered. */
+struct sim_backend_ops {  /* Fields are added at the end, never reordered. */
     uint32_t abi;         /* SIM_BACKEND_ABI the table was compiled against. */
     uint32_t table_bytes; /* sizeof here, as compiled; later fields do not exist. */
     const char *name;     /* Static storage: "ref", "cuda", ... */
@@ -66,6 +66,7 @@ struct sim_backend_ops { /* Fields are added at the end, never reordered. */
     int (*expert)(void *state, const struct sim_layer_input *in, const struct sim_received *rows,
                   uint16_t *expert_out /* BF16 [rows][hidden] */, char *err, size_t err_len);
     int (*combine)(void *state, const struct sim_layer_input *in, const uint16_t *expert_out,
+                   const float *row_weights /* normal: [rows][topk] as dispatch left them */,
                    struct sim_combined *out, char *err, size_t err_len);
 
     /* Phase operations, optional (NULL): needed to be driven by the clock. Between begin and
@@ -81,8 +82,9 @@ struct sim_backend_ops { /* Fields are added at the end, never reordered. */
     int (*unpack)(void *state, enum sim_direction direction, uint32_t rank, char *err,
                   size_t err_len);
     int (*run_expert)(void *state, uint32_t rank, char *err, size_t err_len);
-    /* Copy what the phases left: received rows, expert output and combined tokens. */
-    int (*read)(void *state, struct sim_received *received, uint16_t *expert_out,
+    /* Show what the phases left, in host memory of the backend's that stays valid until its next
+     * call: received rows, expert output BF16 [rows][hidden], combined tokens. */
+    int (*read)(void *state, struct sim_received *received, uint16_t **expert_out,
                 struct sim_combined *combined, char *err, size_t err_len);
 };
 

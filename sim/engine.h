@@ -46,6 +46,7 @@ int sim_engine_run(struct sim_engine *engine, sim_event_fn handler, void *model,
 
 uint64_t sim_engine_now_ps(const struct sim_engine *engine);
 uint64_t sim_engine_event_count(const struct sim_engine *engine); /* Handled since reset. */
-uint64_t sim_engine_digest(const struct sim_engine *engine); /* Over every handled time, in order. */
+uint64_t
+sim_engine_digest(const struct sim_engine *engine); /* Over every handled time, in order. */
 
 #endif

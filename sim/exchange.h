@@ -41,20 +41,20 @@ struct sim_resource_use {
 struct sim_timing {
     uint64_t message_max;
     uint32_t ranks;
-    uint64_t *land_ps;     /* [messages]: when message i of the direction is wholly there. */
-    uint64_t *depart_ps;   /* [messages]: when its first byte left. */
-    uint64_t *end_ps;      /* [ranks]: the kernel (both phases) has ended. */
-    uint64_t *send_ps;     /* [ranks]: duration of the send half (hook mode: its launch). */
-    uint64_t *recv_ps;     /* [ranks]: duration of the receive half, waiting included. */
-    uint64_t *notify_ps;   /* [ranks]: duration of the count exchange before it (normal), or 0. */
-    uint32_t *awaited;     /* [ranks]: whom the rank waited for last; itself when nobody. */
-    uint64_t *wait_ps;     /* [ranks]: how long it sat waiting for that rank. */
+    uint64_t *land_ps;   /* [messages]: when message i of the direction is wholly there. */
+    uint64_t *depart_ps; /* [messages]: when its first byte left. */
+    uint64_t *end_ps;    /* [ranks]: the kernel (both phases) has ended. */
+    uint64_t *send_ps;   /* [ranks]: duration of the send half (hook mode: its launch). */
+    uint64_t *recv_ps;   /* [ranks]: duration of the receive half, waiting included. */
+    uint64_t *notify_ps; /* [ranks]: duration of the count exchange before it (normal), or 0. */
+    uint32_t *awaited;   /* [ranks]: whom the rank waited for last; itself when nobody. */
+    uint64_t *wait_ps;   /* [ranks]: how long it sat waiting for that rank. */
     uint32_t resource_count;
     uint32_t resource_max;
     struct sim_resource_use *resources;
-    uint64_t floor_ps;     /* No schedule on this machine can be faster than this. */
+    uint64_t floor_ps; /* No schedule on this machine can be faster than this. */
     uint64_t events;
-    uint64_t digest;       /* Over every event time, in order. */
+    uint64_t digest; /* Over every event time, in order. */
 };
 
 int sim_timing_open(struct sim_timing *timing, uint32_t ranks, uint64_t message_max, char *err,

@@ -16,12 +16,12 @@ struct sim_settings {
     char machine[SIM_PATH_MAX];
     char model[SIM_PATH_MAX];
     uint32_t ep;
-    uint32_t nodes;           /* 0 = ep over the machine's node size, rounded up. */
-    char mode[16];            /* ll | normal | auto */
+    uint32_t nodes; /* 0 = ep over the machine's node size, rounded up. */
+    char mode[16];  /* ll | normal | auto */
     char recipe[24];
-    char tokens[SIM_PATH_MAX]; /* "N" or "n0,n1,...": per rank. */
+    char tokens[SIM_PATH_MAX];   /* "N" or "n0,n1,...": per rank. */
     char capacity[SIM_PATH_MAX]; /* "" = largest token count rounded up to 128. */
-    char qp_depth[16];        /* "auto" or a number. */
+    char qp_depth[16];           /* "auto" or a number. */
     char allow[256];
     uint32_t sms;
     char expert[16];
@@ -33,24 +33,24 @@ struct sim_settings {
     char scenario[SIM_PATH_MAX];
     char detail[16];
     char backend[SIM_PATH_MAX]; /* none | ref | cuda | PATH.so */
-    char layers[64];          /* "" = all; "N" = the first N; "A-B" */
+    char layers[64];            /* "" = all; "N" = the first N; "A-B" */
     uint32_t steps;
     uint64_t seed;
-    uint32_t threads;         /* 0 = all cores. Never changes a result, so not in the digest. */
+    uint32_t threads; /* 0 = all cores. Never changes a result, so not in the digest. */
 };
 
 enum sim_option_kind { SIM_OPTION_TEXT, SIM_OPTION_U32, SIM_OPTION_U64 };
 
 struct sim_option {
-    const char *name;  /* Without dashes: "qp-depth". */
+    const char *name; /* Without dashes: "qp-depth". */
     enum sim_option_kind kind;
-    size_t offset;     /* In struct sim_settings. */
-    size_t bytes;      /* Size of the field. */
-    uint64_t min, max; /* Numbers only, inclusive. */
-    const char *choices; /* "a|b|c", or NULL for free text. */
+    size_t offset;        /* In struct sim_settings. */
+    size_t bytes;         /* Size of the field. */
+    uint64_t min, max;    /* Numbers only, inclusive. */
+    const char *choices;  /* "a|b|c", or NULL for free text. */
     const char *fallback; /* Default, as text. */
-    const char *help;  /* One line, without the default. */
-    bool in_digest;    /* Does it change results? */
+    const char *help;     /* One line, without the default. */
+    bool in_digest;       /* Does it change results? */
 };
 
 const struct sim_option *sim_options(size_t *count);
@@ -69,6 +69,9 @@ int sim_settings_from_json(const json_t *json, struct sim_settings *settings, ch
                            size_t err_len);
 /* 16 hex digits and a NUL over the options that change results. */
 void sim_settings_digest(const struct sim_settings *settings, char digest[17]);
+
+/* Decimal digits alone, min..max; 0, or -1 with *out untouched. */
+int sim_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 
 /* "N" or "n0,n1,...": one number per rank, 0..max each. 0, or -1 with err. */
 int sim_settings_per_rank(const char *option, const char *text, uint32_t ranks, uint64_t max,

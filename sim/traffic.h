@@ -18,6 +18,7 @@
 #ifndef SIM_TRAFFIC_H
 #define SIM_TRAFFIC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ref/routing.h"
@@ -45,18 +46,23 @@ struct sim_traffic {
     enum sim_mode mode; /* LL or NORMAL. */
     uint32_t ranks;
     uint32_t ranks_per_node; /* P; node of rank r = r / P. */
+    bool nvlink;             /* false: ranks of one node talk through their NICs. */
     uint32_t nodes;
     uint32_t experts;
     uint32_t topk;
-    const uint64_t *token_start;           /* [ranks + 1], borrowed from the routing. */
-    const int64_t *topk_idx;               /* [tokens][topk], borrowed from the routing. */
-    uint64_t row_bytes[SIM_DIRECTIONS];    /* Bytes of one message on the wire. */
+    const uint64_t *token_start;            /* [ranks + 1], borrowed from the routing. */
+    const int64_t *topk_idx;                /* [tokens][topk], borrowed from the routing. */
+    uint64_t row_bytes[SIM_DIRECTIONS];     /* Bytes of one message on the wire. */
     uint64_t formula_bytes[SIM_DIRECTIONS]; /* Bytes the formula counts per selection. */
     uint64_t message_count[SIM_DIRECTIONS];
     struct sim_message *messages[SIM_DIRECTIONS]; /* Owned. */
     /* LL: rows of block (expert, source rank) start at block_start[expert * ranks + rank];
      * normal: rows of (destination rank, source rank) at block_start[dst * ranks + src]. */
     uint64_t *block_start; /* Owned; [blocks + 1]. */
+    uint64_t *home_start;  /* Owned; [tokens + 1]: first home slot of each token. */
+    uint64_t *rail_start;  /* Owned; normal on several nodes: [ranks * ranks + 1], by (forwarder,
+                              source rank); else NULL. */
+    uint64_t *contribution_start; /* Owned; normal on several nodes: [rail rows + 1]; else NULL. */
     uint64_t received_rows;
     uint64_t rail_rows;         /* Normal on several nodes, else 0. */
     uint64_t contribution_rows; /* Normal on several nodes: slots at the forwarders, else 0. */
@@ -66,6 +72,7 @@ struct sim_traffic {
 struct sim_traffic_shape {
     enum sim_mode mode;
     uint32_t ranks_per_node;
+    bool nvlink; /* false: ranks of one node talk through their NICs. */
     uint64_t row_bytes[SIM_DIRECTIONS];
     uint64_t formula_bytes[SIM_DIRECTIONS];
 };
@@ -74,6 +81,9 @@ struct sim_traffic_shape {
  * with err (memory). *traffic is written only on success; free with sim_traffic_free. */
 int sim_traffic_build(const struct ref_routing *routing, const struct sim_traffic_shape *shape,
                       struct sim_traffic *traffic, char *err, size_t err_len);
+/* The link class between two ranks. */
+enum sim_link_class sim_traffic_link(const struct sim_traffic *traffic, uint32_t src, uint32_t dst);
+
 void sim_traffic_free(struct sim_traffic *traffic); /* Safe on a zeroed struct. */
 
 #endif

@@ -1,0 +1,235 @@
+/* sim/backend_ref.c - the reference behind the backend table: group operations. */
+#include "sim/backend_ref.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ref/expert.h"
+#include "ref/ll.h"
+#include "ref/normal.h"
+#include "ref/quantise.h"
+
+static int ref_open(void **state_out, char *err, size_t err_len)
+{
+    *state_out = calloc(1, sizeof(struct backend_ref));
+    if (*state_out != NULL) return 0;
+    snprintf(err, err_len, "backend ref: out of memory");
+    return -1;
+}
+
+static void ref_close(void *opaque)
+{
+    struct backend_ref *state = (struct backend_ref *)opaque;
+    if (state == NULL) return;
+    sim_arena_free(&state->blocks);
+    sim_arena_free(&state->cursor);
+    sim_arena_free(&state->codes);
+    sim_arena_free(&state->scales);
+    sim_arena_free(&state->packed);
+    sim_arena_free(&state->weights);
+    sim_arena_free(&state->mlp);
+    for (int i = 0; i < ARENAS; i++) sim_arena_free(&state->arenas[i]);
+    sim_arena_free(&state->sent_words);
+    sim_arena_free(&state->landed_words);
+    sim_arena_free(&state->moves);
+    sim_arena_free(&state->src_meta);
+    sim_results_free(&state->results);
+    free(state);
+}
+
+/* Blocks and cursors of the group operations, computed here from routing alone. */
+static int reserve_blocks(struct backend_ref *state, const struct sim_layer_input *in, char *err,
+                          size_t err_len)
+{
+    const uint64_t ranks = in->routing->ranks, experts = in->routing->experts;
+    const uint64_t most = ranks > experts ? ranks : experts;
+    if (sim_arena_reserve(&state->blocks, ranks * most + 1, sizeof(uint64_t), err, err_len) != 0 ||
+        sim_arena_reserve(&state->cursor, most, sizeof(uint64_t), err, err_len) != 0)
+        return -1;
+    return 0;
+}
+
+int backend_ref_cast(struct backend_ref *state, const struct sim_layer_input *in, uint64_t first,
+                     uint64_t count, struct ref_normal_tokens *tokens, char *err, size_t err_len)
+{
+    const enum ref_recipe recipe = (enum ref_recipe)in->recipe;
+    const struct sim_row_shape shape = sim_row_shape(in);
+    const uint32_t groups = ref_scale_groups(in->hidden);
+
+    if (sim_arena_reserve(&state->codes, count, shape.payload_bytes, err, err_len) != 0 ||
+        sim_arena_reserve(&state->scales, count, groups * sizeof(float), err, err_len) != 0 ||
+        sim_arena_reserve(&state->packed, count, shape.scale_bytes, err, err_len) != 0)
+        return -1;
+    ref_quantise(recipe, in->x + first * in->hidden, count, in->hidden, state->codes.bytes,
+                 (float *)(void *)state->scales.bytes);
+    *tokens = (struct ref_normal_tokens){state->codes.bytes, state->scales.bytes,
+                                         shape.payload_bytes, shape.scale_bytes};
+    if (ref_recipe_scales(recipe) == REF_SCALE_UE8M0) {
+        if (ref_scales_pack_ue8m0((const float *)(const void *)state->scales.bytes, count, groups,
+                                  (uint32_t *)(void *)state->packed.bytes, err, err_len) != 0)
+            return -1;
+        tokens->scales = state->packed.bytes;
+    }
+    return 0;
+}
+
+static int ref_dispatch(void *opaque, const struct sim_layer_input *in, struct sim_received *out,
+                        char *err, size_t err_len)
+{
+    struct backend_ref *state = (struct backend_ref *)opaque;
+    struct ref_normal_tokens tokens;
+    if (reserve_blocks(state, in, err, err_len) != 0) return -1;
+    uint64_t *blocks = (uint64_t *)(void *)state->blocks.bytes;
+    uint64_t *cursor = (uint64_t *)(void *)state->cursor.bytes;
+
+    if (in->traffic->mode == SIM_MODE_LL) {
+        const struct ref_ll_rows rows = {out->payload, out->scales, out->scales_ue8m0,
+                                         out->src_token, out->counts};
+        out->rows = ref_ll_blocks(in->routing, blocks);
+        ref_ll_dispatch(in->routing, in->hidden, in->recipe, in->x, blocks, cursor, &rows);
+        return 0;
+    }
+    const struct ref_normal_rows rows = {
+        .payload = out->payload,
+        .scales = out->scales != NULL ? (uint8_t *)out->scales : (uint8_t *)out->scales_ue8m0,
+        .topk_idx = out->topk_idx,
+        .topk_weights = out->topk_weights,
+        .src_token = out->src_token,
+        .counts = out->counts};
+    if (backend_ref_cast(state, in, 0, ref_token_count(in->routing), &tokens, err, err_len) != 0)
+        return -1;
+    out->rows = ref_normal_blocks(in->routing, blocks);
+    ref_normal_dispatch(in->routing, in->traffic->ranks_per_node, &tokens, blocks, cursor, &rows);
+    return 0;
+}
+
+/* The MLP of one LL expert: weights are drawn anew, so only one expert's are ever held. */
+static int run_mlp(struct backend_ref *state, const struct sim_layer_input *in,
+                   const struct sim_received *received, uint32_t expert, uint64_t first,
+                   uint64_t rows, uint16_t *expert_out, char *err, size_t err_len)
+{
+    const struct sim_row_shape shape = sim_row_shape(in);
+    const uint32_t hidden = in->hidden, inter = in->mlp_inter;
+    const uint64_t codes = ref_expert_matrix_codes(hidden, inter);
+    const uint64_t scales = ref_expert_matrix_scales(hidden, inter);
+    const uint8_t *row_scales = received->scales != NULL ? (const uint8_t *)received->scales
+                                                         : (const uint8_t *)received->scales_ue8m0;
+    if (rows == 0) return 0;
+    if (sim_arena_reserve(&state->weights, 3 * (codes + scales * sizeof(float)), 1, err, err_len) !=
+            0 ||
+        sim_arena_reserve(&state->mlp, ref_expert_mlp_scratch_bytes(rows, hidden, inter), 1, err,
+                          err_len) != 0)
+        return -1;
+    float *scale_at = (float *)(void *)state->weights.bytes;
+    uint8_t *code_at = state->weights.bytes + 3 * scales * sizeof(float);
+    for (uint32_t m = 0; m < 3; m++)
+        ref_expert_fill(in->weight_seed, expert, m, hidden, inter, code_at + m * codes,
+                        scale_at + m * scales);
+    const struct ref_expert_weights weights = {hidden,
+                                               inter,
+                                               code_at,
+                                               code_at + codes,
+                                               code_at + 2 * codes,
+                                               scale_at,
+                                               scale_at + scales,
+                                               scale_at + 2 * scales};
+    ref_expert_mlp(&weights, (enum ref_recipe)in->recipe,
+                   received->payload + first * shape.payload_bytes,
+                   row_scales + first * shape.scale_bytes, rows, REF_RECIPE_LL,
+                   expert_out + first * hidden, state->mlp.bytes);
+    return 0;
+}
+
+int backend_ref_experts(struct backend_ref *state, const struct sim_layer_input *in,
+                        const struct sim_received *received, uint32_t rank, uint16_t *expert_out,
+                        char *err, size_t err_len)
+{
+    const enum ref_recipe recipe = (enum ref_recipe)in->recipe;
+    const struct sim_row_shape shape = sim_row_shape(in);
+    const struct sim_traffic *traffic = in->traffic;
+    const uint32_t local = ref_local_experts(in->routing), ranks = in->routing->ranks;
+    const uint64_t per_rank = traffic->mode == SIM_MODE_LL ? (uint64_t)local * ranks : ranks;
+    const uint64_t first = traffic->block_start[rank * per_rank];
+    const uint64_t rows = traffic->block_start[(rank + 1) * per_rank] - first;
+    const uint8_t *scales = received->scales != NULL ? (const uint8_t *)received->scales
+                                                     : (const uint8_t *)received->scales_ue8m0;
+    const uint8_t *payload = received->payload + first * shape.payload_bytes;
+    const uint8_t *row_scales = scales != NULL ? scales + first * shape.scale_bytes : NULL;
+    uint16_t *out = expert_out + first * in->hidden;
+
+    switch ((enum sim_expert)in->expert) {
+    case SIM_EXPERT_STANDIN:
+        ref_expert_standin(recipe, payload, row_scales, rows, in->hidden, out);
+        return 0;
+    case SIM_EXPERT_IDENTITY:
+        ref_expert_identity(recipe, payload, row_scales, rows, in->hidden, out);
+        return 0;
+    case SIM_EXPERT_MLP:
+        assert(traffic->mode == SIM_MODE_LL && ref_recipe_payload_bytes(recipe) == 1);
+        for (uint32_t e = rank * local; e < (rank + 1) * local; e++) {
+            const uint64_t at = traffic->block_start[(uint64_t)e * ranks];
+            if (run_mlp(state, in, received, e, at,
+                        traffic->block_start[(uint64_t)(e + 1) * ranks] - at, expert_out, err,
+                        err_len) != 0)
+                return -1;
+        }
+        return 0;
+    }
+    return 0;
+}
+
+static int ref_expert(void *opaque, const struct sim_layer_input *in,
+                      const struct sim_received *rows, uint16_t *expert_out, char *err,
+                      size_t err_len)
+{
+    struct backend_ref *state = (struct backend_ref *)opaque;
+    for (uint32_t rank = 0; rank < in->routing->ranks; rank++)
+        if (backend_ref_experts(state, in, rows, rank, expert_out, err, err_len) != 0) return -1;
+    return 0;
+}
+
+static int ref_combine(void *opaque, const struct sim_layer_input *in, const uint16_t *expert_out,
+                       const float *row_weights, struct sim_combined *out, char *err,
+                       size_t err_len)
+{
+    struct backend_ref *state = (struct backend_ref *)opaque;
+    if (reserve_blocks(state, in, err, err_len) != 0) return -1;
+    uint64_t *blocks = (uint64_t *)(void *)state->blocks.bytes;
+    uint64_t *cursor = (uint64_t *)(void *)state->cursor.bytes;
+
+    if (in->traffic->mode == SIM_MODE_LL) {
+        (void)ref_ll_blocks(in->routing, blocks);
+        ref_ll_combine(in->routing, in->hidden, expert_out, blocks, cursor, out->x);
+        return 0;
+    }
+    const struct ref_normal_combine_in combine = {in->hidden, expert_out, row_weights, in->bias0,
+                                                  in->bias1};
+    (void)ref_normal_blocks(in->routing, blocks);
+    ref_normal_combine(in->routing, in->traffic->ranks_per_node, &combine, blocks, cursor, out->x,
+                       row_weights != NULL ? out->topk_weights : NULL);
+    return 0;
+}
+
+static const struct sim_backend_ops REF_OPS = {
+    .abi = SIM_BACKEND_ABI,
+    .table_bytes = sizeof(struct sim_backend_ops),
+    .name = "ref",
+    .open = ref_open,
+    .close = ref_close,
+    .dispatch = ref_dispatch,
+    .expert = ref_expert,
+    .combine = ref_combine,
+    .begin = backend_ref_begin,
+    .pack = backend_ref_pack,
+    .deliver = backend_ref_deliver,
+    .forward = backend_ref_forward,
+    .unpack = backend_ref_unpack,
+    .run_expert = backend_ref_run_expert,
+    .read = backend_ref_read,
+};
+
+const struct sim_backend_ops *sim_backend_ref(void)
+{
+    return &REF_OPS;
+}

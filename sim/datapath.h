@@ -1,0 +1,63 @@
+/* sim/datapath.h - one layer's bytes, moved twice and compared.
+ *
+ * Once as the clock says: the backend's phase operations, message by message in landing order
+ * (or, for a backend without phases, its group operations). Once by the reference's group
+ * operations, straight from routing and inputs by index arithmetic. Every stage's output of every
+ * rank is compared byte by byte and digested. One datapath per thread. */
+#ifndef SIM_DATAPATH_H
+#define SIM_DATAPATH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "sim/backend.h"
+#include "sim/schedule.h"
+
+enum sim_stage {
+    SIM_STAGE_COUNTS,
+    SIM_STAGE_DISPATCH,
+    SIM_STAGE_EXPERT,
+    SIM_STAGE_COMBINE,
+    SIM_STAGES
+};
+
+struct sim_check {
+    enum sim_stage stage;
+    uint32_t rank;
+    uint64_t rows;           /* Rows compared. */
+    uint64_t bytes;          /* Bytes compared. */
+    uint64_t digest;         /* Over the backend's output. */
+    uint64_t mismatch_count; /* Rows that differ. The rest is meaningful when above 0. */
+    int64_t expert;          /* -1 where the stage has none (combine; normal mode). */
+    uint32_t src_rank;       /* Home rank of the row's token. */
+    uint32_t src_token;      /* Its index there. */
+    int64_t channel;         /* -1: not a channel (a source id, a count, a weight). */
+    char expected_hex[20];
+    char actual_hex[20];
+    char cause[128];
+};
+
+struct sim_datapath;
+
+const char *sim_stage_name(enum sim_stage stage);
+
+/* backend is borrowed until close; its state is opened and owned here. NULL with err on failure. */
+struct sim_datapath *sim_datapath_open(const struct sim_backend_ops *backend, char *err,
+                                       size_t err_len);
+void sim_datapath_close(struct sim_datapath *path); /* NULL is fine. */
+
+/* Play one layer. schedules: [SIM_DIRECTIONS]. checks: [SIM_STAGES][ranks], filled. 0, or -1 with
+ * err when the backend or memory failed; a mismatch is an answer, not a failure. */
+int sim_datapath_layer(struct sim_datapath *path, const struct sim_layer_input *input,
+                       const struct sim_schedule *schedules, struct sim_check *checks, char *err,
+                       size_t err_len);
+
+/* What the last layer left, for whoever wants to look closer (diff): valid until the next. */
+struct sim_datapath_view {
+    const struct sim_received *expected, *actual;
+    const uint16_t *expected_expert, *actual_expert; /* [rows][hidden] */
+    const struct sim_combined *expected_out, *actual_out;
+};
+struct sim_datapath_view sim_datapath_view(const struct sim_datapath *path);
+
+#endif

@@ -1,0 +1,58 @@
+/* tools/commands.h - what every subcommand shares: its declaration and its command line.
+ *
+ * A command is one file, tools/cmd_NAME.c, with one function that returns the exit status:
+ * 0 success, 1 the answer is no, 2 the question could not be asked, 3 the environment failed. */
+#ifndef TOOLS_COMMANDS_H
+#define TOOLS_COMMANDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "sim/settings.h"
+
+enum { EXIT_OK = 0, EXIT_NO = 1, EXIT_USAGE = 2, EXIT_ENVIRONMENT = 3 };
+
+/* An option of one command alone, beside those of sim/settings.h. */
+struct command_flag {
+    const char *name;  /* Without dashes. */
+    const char *value; /* Name of its value in help, or NULL for a plain flag. */
+    const char *help;
+};
+
+struct command_spec {
+    const char *name;
+    const char *arguments;            /* In the usage line: "TRACE", "A B", "". */
+    const char *summary;              /* One line. */
+    const char *example;              /* One whole command. */
+    const char *const *options;       /* Names from sim_options(), NULL-terminated, or NULL. */
+    const struct command_flag *flags; /* Ends with a NULL name, or NULL. */
+    size_t arguments_min, arguments_max;
+};
+
+enum { COMMAND_ARGUMENTS_MAX = 8, COMMAND_FLAGS_MAX = 24, COMMAND_OPTIONS_MAX = 64 };
+
+struct command_line {
+    const struct command_spec *spec;
+    struct sim_settings settings;
+    bool option_given[COMMAND_OPTIONS_MAX];     /* By index in sim_options(). */
+    const char *flag_values[COMMAND_FLAGS_MAX]; /* By index in spec->flags; "" = plain, given. */
+    const char *arguments[COMMAND_ARGUMENTS_MAX];
+    size_t argument_count;
+    bool json; /* --json: standard output is one JSON document. */
+};
+
+/* -1: go on. Otherwise the exit status: 0 after --help, 2 after a one-line complaint. Every
+ * command accepts --help and --json. `--batch` stands for `--tokens`. Borrows argv. */
+int command_line_parse(const struct command_spec *spec, int argc, char **argv,
+                       struct command_line *line);
+bool command_line_given(const struct command_line *line, const char *option);
+const char *command_line_flag(const struct command_line *line, const char *flag); /* Or NULL. */
+
+/* Complain on standard error as "epsim COMMAND: message" and return status. */
+int command_fail(const struct command_spec *spec, int status, const char *message);
+
+/* Print a document to standard output with a newline, and free it. EXIT_OK, or
+ * EXIT_ENVIRONMENT when standard output cannot be written. */
+int command_print_json(json_t *document);
+
+#endif

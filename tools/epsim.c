@@ -1,0 +1,57 @@
+/* tools/epsim.c - the program: picks the subcommand. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/commands.h"
+
+#ifndef EPSIM_VERSION
+#define EPSIM_VERSION "0.1.0"
+#endif
+#ifndef EPSIM_COMMIT
+#define EPSIM_COMMIT "unknown"
+#endif
+#ifndef EPSIM_CUDA
+#define EPSIM_CUDA 0
+#endif
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+};
+
+/* One line each; a command's own file says more. */
+static const struct command COMMANDS[] = {
+    {NULL, NULL, NULL},
+};
+
+static void print_usage(void)
+{
+    fputs("epsim: simulate and verify expert-parallel dispatch and combine\n\n"
+          "usage: epsim COMMAND [options]; `epsim COMMAND --help` says more\n\n",
+          stdout);
+    for (const struct command *command = COMMANDS; command->name != NULL; command++)
+        printf("  %-10s %s\n", command->name, command->summary);
+    fputs("\n  --version  name, version, commit, CUDA yes or no\n", stdout);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage();
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_usage();
+        return EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("epsim %s (commit %s, CUDA %s)\n", EPSIM_VERSION, EPSIM_COMMIT,
+               EPSIM_CUDA ? "yes" : "no");
+        return EXIT_OK;
+    }
+    for (const struct command *command = COMMANDS; command->name != NULL; command++)
+        if (strcmp(argv[1], command->name) == 0) return command->run(argc - 1, argv + 1);
+    fprintf(stderr, "epsim: %.64s: no such command; `epsim --help` lists them\n", argv[1]);
+    return EXIT_USAGE;
+}

@@ -1,0 +1,162 @@
+/* tools/options.c - one parser for all subcommands: the options of sim/settings.h that a command
+ * accepts, its own flags, and its arguments. */
+#include "tools/commands.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+int command_fail(const struct command_spec *spec, int status, const char *message)
+{
+    fprintf(stderr, "epsim %s: %s\n", spec->name, message);
+    return status;
+}
+
+int command_print_json(json_t *document)
+{
+    const int failed = json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0;
+    json_decref(document);
+    return failed || putchar('\n') == EOF || fflush(stdout) != 0 ? EXIT_ENVIRONMENT : EXIT_OK;
+}
+
+static void print_option(const char *name, const char *value, const char *help)
+{
+    char left[48];
+    snprintf(left, sizeof left, "--%s%s%s", name, value != NULL ? " " : "",
+             value != NULL ? value : "");
+    printf("  %-20s %s", left, help);
+}
+
+static void print_help(const struct command_spec *spec)
+{
+    printf("usage: epsim %s%s%s [options]\n%s\n\nexample:\n  %s\n\noptions:\n", spec->name,
+           spec->arguments[0] != '\0' ? " " : "", spec->arguments, spec->summary, spec->example);
+    for (const struct command_flag *flag = spec->flags; flag != NULL && flag->name; flag++) {
+        print_option(flag->name, flag->value, flag->help);
+        putchar('\n');
+    }
+    for (const char *const *name = spec->options; name != NULL && *name != NULL; name++) {
+        const struct sim_option *option = sim_option_find(*name);
+        assert(option != NULL);
+        print_option(option->name, option->kind == SIM_OPTION_TEXT ? "TEXT" : "N", option->help);
+        printf(" [%s]\n", option->fallback);
+    }
+    print_option("json", NULL, "one JSON document on standard output, nothing else\n");
+    print_option("help", NULL, "this text\n");
+}
+
+static bool accepts(const struct command_spec *spec, const char *name)
+{
+    for (const char *const *at = spec->options; at != NULL && *at != NULL; at++)
+        if (strcmp(*at, name) == 0) return true;
+    return false;
+}
+
+static int flag_index(const struct command_spec *spec, const char *name)
+{
+    for (int i = 0; spec->flags != NULL && spec->flags[i].name != NULL; i++)
+        if (strcmp(spec->flags[i].name, name) == 0) return i;
+    return -1;
+}
+
+static int complain(const struct command_spec *spec, const char *what, const char *value)
+{
+    fprintf(stderr, "epsim %s: %.200s: %s; `epsim %s --help` lists the options\n", spec->name,
+            value, what, spec->name);
+    return EXIT_USAGE;
+}
+
+/* Split "--name", "--name=value" or "-o" into its name (aliases resolved) and value. */
+static int split_option(const char *word, char name[64], const char **value)
+{
+    const char *equals = strchr(word, '=');
+    const size_t dashes = word[1] == '-' ? 2 : 1;
+    const size_t length = (equals != NULL ? (size_t)(equals - word) : strlen(word)) - dashes;
+
+    *value = equals != NULL ? equals + 1 : NULL;
+    if (length == 0 || length >= 64) return -1;
+    memcpy(name, word + dashes, length);
+    name[length] = '\0';
+    if (dashes == 1) {
+        if (strcmp(name, "o") != 0) return -1;
+        memcpy(name, "out", sizeof "out");
+    }
+    if (strcmp(name, "batch") == 0) memcpy(name, "tokens", sizeof "tokens");
+    return 0;
+}
+
+/* One option at argv[*at]; moves *at past what it used. -1, or the exit status. */
+static int parse_option(const struct command_spec *spec, int argc, char **argv, int *at,
+                        struct command_line *line)
+{
+    const char *word = argv[*at], *value = NULL;
+    char name[64], err[512] = "";
+
+    if (split_option(word, name, &value) != 0) return complain(spec, "no such option", word);
+    const int flag = flag_index(spec, name);
+    const bool json = strcmp(name, "json") == 0;
+    const bool plain = json || (flag >= 0 && spec->flags[flag].value == NULL);
+    if (flag < 0 && !json && !accepts(spec, name))
+        return complain(spec, "no such option of this command", word);
+    if (plain && value != NULL) return complain(spec, "takes no value", word);
+    if (!plain && value == NULL) {
+        if (*at + 1 >= argc) return complain(spec, "needs a value", word);
+        value = argv[++*at];
+    }
+    if (json) {
+        line->json = true;
+    } else if (flag >= 0) {
+        line->flag_values[flag] = plain ? "" : value;
+    } else {
+        size_t count = 0;
+        if (sim_settings_set(&line->settings, name, value, err, sizeof err) != 0)
+            return command_fail(spec, EXIT_USAGE, err);
+        line->option_given[sim_option_find(name) - sim_options(&count)] = true;
+    }
+    return -1;
+}
+
+int command_line_parse(const struct command_spec *spec, int argc, char **argv,
+                       struct command_line *line)
+{
+    bool options_end = false;
+    assert(spec->arguments_max <= COMMAND_ARGUMENTS_MAX);
+    memset(line, 0, sizeof *line);
+    line->spec = spec;
+    sim_settings_default(&line->settings);
+    for (int at = 1; at < argc; at++) {
+        const char *word = argv[at];
+        if (!options_end && strcmp(word, "--") == 0) {
+            options_end = true;
+        } else if (!options_end && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
+            print_help(spec);
+            return EXIT_OK;
+        } else if (!options_end && word[0] == '-' && word[1] != '\0') {
+            const int status = parse_option(spec, argc, argv, &at, line);
+            if (status >= 0) return status;
+        } else if (line->argument_count == spec->arguments_max) {
+            return complain(spec, "one argument too many", word);
+        } else {
+            line->arguments[line->argument_count++] = word;
+        }
+    }
+    if (line->argument_count < spec->arguments_min)
+        return complain(spec, "is missing", spec->arguments);
+    return -1;
+}
+
+bool command_line_given(const struct command_line *line, const char *option)
+{
+    size_t count = 0;
+    const struct sim_option *options = sim_options(&count);
+    const struct sim_option *found = sim_option_find(option);
+    assert(found != NULL && count <= COMMAND_OPTIONS_MAX);
+    return line->option_given[found - options];
+}
+
+const char *command_line_flag(const struct command_line *line, const char *flag)
+{
+    const int index = flag_index(line->spec, flag);
+    assert(index >= 0 && index < COMMAND_FLAGS_MAX);
+    return line->flag_values[index];
+}
