@@ -61,6 +61,9 @@ void ref_intranode_handle(const struct ref_routing *routing, uint32_t channels,
 void ref_send_head_rewrite(const struct ref_routing *routing, uint32_t channels,
                            int32_t *send_head);
 
+/* The rewrite itself, over rows [begin, end) of one channel: heads [rows][columns]. */
+void ref_heads_rewrite(int32_t *heads, uint32_t columns, uint64_t begin, uint64_t end);
+
 /* The handle of a dispatch across nodes, for every rank. Rows of send_nvl_head are the rail
  * rows of all forwarders in the order of ref_rows_rails (ref/rows.h). */
 struct ref_internode_out {

@@ -13,6 +13,10 @@
 extern "C" {
 #endif
 
+/* GPUs that the mask of a source's meta data has bits for. The library knows nodes of 8; on
+ * nodes of more than this many the mask is 0. */
+enum { REF_META_GPUS = 32 };
+
 /* First row of every block: block (d, s) is rows block_start[d * R + s] up to the next entry.
  * block_start [ranks * ranks + 1]. Returns the rows in all. */
 uint64_t ref_normal_blocks(const struct ref_routing *routing, uint64_t *block_start);
