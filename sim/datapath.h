@@ -37,6 +37,13 @@ struct sim_check {
     char cause[128];
 };
 
+/* The outputs of one layer, wherever they are stored. */
+struct sim_layer_results {
+    struct sim_received received;
+    uint16_t *expert_out; /* BF16 [rows][hidden] */
+    struct sim_combined combined;
+};
+
 struct sim_datapath;
 
 const char *sim_stage_name(enum sim_stage stage);
@@ -53,11 +60,7 @@ int sim_datapath_layer(struct sim_datapath *path, const struct sim_layer_input *
                        size_t err_len);
 
 /* What the last layer left, for whoever wants to look closer (diff): valid until the next. */
-struct sim_datapath_view {
-    const struct sim_received *expected, *actual;
-    const uint16_t *expected_expert, *actual_expert; /* [rows][hidden] */
-    const struct sim_combined *expected_out, *actual_out;
-};
-struct sim_datapath_view sim_datapath_view(const struct sim_datapath *path);
+const struct sim_layer_results *sim_datapath_expected(const struct sim_datapath *path);
+const struct sim_layer_results *sim_datapath_actual(const struct sim_datapath *path);
 
 #endif
