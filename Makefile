@@ -61,7 +61,7 @@ LIB_SRC := $(REF_SRC) $(wildcard fabric/*.c traces/*.c sim/*.c)
 ifeq ($(HAVE_CUDA),1)
 LIB_SRC += $(wildcard kernels/*.c)
 endif
-TOOL_SRC := $(wildcard tools/*.c)
+TOOL_SRC := $(filter-out tools/demo_trace.c,$(wildcard tools/*.c))
 SUITES := $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
 TEST_SRC := $(SUITES:%=tests/test_%.c) $(wildcard tests/main.c tests/support.c)
 GEN_SRC := $(BUILD)/gen/machines.c $(BUILD)/gen/models.c $(BUILD)/gen/schema.c
@@ -88,7 +88,7 @@ $(BUILD)/libepsim.a: $(LIB_OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-objects: $(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) ## compile everything, link nothing
+objects: $(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) $(BUILD)/tools/demo_trace.o ## compile everything, link nothing
 
 $(BUILD)/%.o: %.c $(BUILD)/flags.compile | $(GEN_HEADERS) $(BUILD)/packages.ok
 	$(call say,CC,$<)
@@ -178,6 +178,23 @@ asan: setup ## the quick set of tests under address and undefined behaviour sani
 	@$(again) BUILD=$(BUILD)/asan CUDA=0 CFLAGS='$(ASAN_FLAGS)' runner
 	@EPSIM_QUICK=1 CK_DEFAULT_TIMEOUT=600 $(BUILD)/asan/test-runner $(SUITE)
 
+# One decode step of 8 ranks after another, 16 streams each: the main job, small.
+DEMO := $(BUILD)/demo
+DEMO_REPLAY := $(BUILD)/epsim replay $(DEMO)/topk_ids.npy --offsets $(DEMO)/offsets.npy \
+    --weights none --model gpt-oss-20b --machine h200-hgx --ep 8 --mode ll --batch 16 --steps 8 \
+    --backend ref --db $(DEMO)/run.db
+
+demo: setup ## set up, build, replay a small generated trace and say where its database is
+	@$(again) $(BUILD)/epsim $(BUILD)/demo-trace
+	@mkdir -p $(DEMO) && rm -f $(DEMO)/run.db && $(BUILD)/demo-trace $(DEMO)
+	@echo '$(DEMO_REPLAY)'
+	@$(DEMO_REPLAY)
+	@echo 'database: $(DEMO)/run.db (README.md has questions for it)'
+
+$(BUILD)/demo-trace: $(BUILD)/tools/demo_trace.o $(BUILD)/libepsim.a
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LIBS)
+
 tidy: ## check the rules of the source tree (tools/tidy.sh)
 	@tools/tidy.sh
 
@@ -213,4 +230,4 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 FORCE:
-.PHONY: all objects runner setup test check-one asan tidy install clean help FORCE
+.PHONY: all objects runner setup test check-one asan demo tidy install clean help FORCE

@@ -2,17 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gen/config.h"
+#include "gen/version.h"
 #include "tools/commands.h"
-
-#ifndef EPSIM_VERSION
-#define EPSIM_VERSION "0.1.0"
-#endif
-#ifndef EPSIM_COMMIT
-#define EPSIM_COMMIT "unknown"
-#endif
-#ifndef EPSIM_CUDA
-#define EPSIM_CUDA 0
-#endif
 
 struct command {
     const char *name;
