@@ -23,6 +23,14 @@ static inline float ref_f32_from_bits(uint32_t bits)
     return value;
 }
 
+/* a where condition is 1, b where it is 0. Written with a mask because gcc turns ?: into a
+ * branch when one side holds a floating-point operation, and a loop with it stays scalar. */
+static inline uint32_t ref_select(uint32_t condition, uint32_t a, uint32_t b)
+{
+    const uint32_t mask = 0u - condition;
+    return (a & mask) | (b & ~mask);
+}
+
 static inline float ref_bf16_to_f32(uint16_t bits)
 {
     return ref_f32_from_bits((uint32_t)bits << 16);

@@ -23,14 +23,14 @@ enum { BLOCK_WORDS = REF_DIGEST_BLOCK_BYTES / 8 };
 
 static const uint64_t keys[BLOCK_WORDS] = {KEYS_64(0), KEYS_64(64), KEYS_64(128), KEYS_64(192)};
 
-static inline uint64_t word_product(uint64_t word, uint64_t key)
+REF_INLINE uint64_t word_product(uint64_t word, uint64_t key)
 {
     const uint32_t low = (uint32_t)word + (uint32_t)key;
     const uint32_t high = (uint32_t)(word >> 32) + (uint32_t)(key >> 32);
     return (uint64_t)low * high;
 }
 
-static inline uint64_t load_word(const unsigned char *bytes)
+REF_INLINE uint64_t load_word(const unsigned char *bytes)
 {
     uint64_t word;
     memcpy(&word, bytes, sizeof word);

@@ -11,7 +11,7 @@
 enum { GROUP = REF_GROUP_CHANNELS };
 
 /* Two statements, so that -ffp-contract=off is not the only thing that keeps them apart. */
-static inline uint16_t standin(float x)
+REF_INLINE uint16_t standin(float x)
 {
     const float scaled = x * 0.37f;
     return ref_bf16_from_f32(scaled + 0.11f);
@@ -24,14 +24,26 @@ REF_HOT static void standin_bf16(const uint16_t *restrict x, uint64_t groups,
         for (int i = 0; i < GROUP; i++) out[i] = standin(ref_bf16_to_f32(x[i]));
 }
 
+REF_INLINE void widen_fp8(const uint8_t *restrict codes, float scale, float *restrict x)
+{
+    if (ref_e4m3_any_nan(codes, GROUP))
+        for (int i = 0; i < GROUP; i++) x[i] = ref_e4m3_to_f32(codes[i]) * scale;
+    else
+        for (int i = 0; i < GROUP; i++) x[i] = ref_e4m3_finite_to_f32(codes[i]) * scale;
+}
+
 REF_HOT static void standin_fp8(const uint8_t *restrict codes, float scale, uint16_t *restrict out)
 {
-    for (int i = 0; i < GROUP; i++) out[i] = standin(ref_e4m3_to_f32(codes[i]) * scale);
+    float x[GROUP];
+    widen_fp8(codes, scale, x);
+    for (int i = 0; i < GROUP; i++) out[i] = standin(x[i]);
 }
 
 REF_HOT static void narrow_fp8(const uint8_t *restrict codes, float scale, uint16_t *restrict out)
 {
-    for (int i = 0; i < GROUP; i++) out[i] = ref_bf16_from_f32(ref_e4m3_to_f32(codes[i]) * scale);
+    float x[GROUP];
+    widen_fp8(codes, scale, x);
+    for (int i = 0; i < GROUP; i++) out[i] = ref_bf16_from_f32(x[i]);
 }
 
 static void fp8_rows(enum ref_recipe recipe, const uint8_t *codes, const void *scales,

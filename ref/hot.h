@@ -30,4 +30,12 @@
 #define REF_HOT __attribute__((target_clones("default", "arch=x86-64-v3")))
 #endif
 
+/* A helper of REF_HOT functions: it must be inlined into them to be compiled with their wider
+ * vectors, and gcc leaves larger ones out of line otherwise. */
+#if defined(__GNUC__) && !defined(__CUDACC__)
+#define REF_INLINE static inline __attribute__((always_inline))
+#else
+#define REF_INLINE static inline
+#endif
+
 #endif

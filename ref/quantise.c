@@ -188,7 +188,7 @@ struct group_scale {
     float factor; /* x is multiplied with it, or divided by it for BY_SCALE. */
 };
 
-static inline struct group_scale group_scale(const struct recipe_rule *rule, float max)
+REF_INLINE struct group_scale group_scale(const struct recipe_rule *rule, float max)
 {
     const float inv448 = ref_f32_from_bits(0x3B124925u); /* fp32(1 / 448) */
     struct group_scale out;
@@ -213,17 +213,8 @@ static inline struct group_scale group_scale(const struct recipe_rule *rule, flo
     return out;
 }
 
-/* The code of a finite value: ref_e4m3_from_f32_sat() without the question for NaN. */
-static inline uint8_t finite_code(float value)
-{
-    const uint32_t bits = ref_f32_bits(value);
-    const uint32_t magnitude = bits & 0x7FFFFFFFu;
-    const uint32_t clamped = magnitude < 0x43E00000u ? magnitude : 0x43E00000u;
-    return (uint8_t)(ref_e4m3_round_magnitude(clamped) | ((bits >> 24) & 0x80u));
-}
-
 /* The largest magnitude as bf16 bits; 7F80 and above says that something is not finite. */
-static inline uint32_t max_bits(const uint16_t *x)
+REF_INLINE uint32_t max_bits(const uint16_t *x)
 {
     int16_t max = 0;
     for (int i = 0; i < GROUP; i++) {
@@ -280,6 +271,25 @@ static float quantise_special(const struct recipe_rule *rule, const uint16_t *x,
     return ref_f32_from_bits(rule->nan == NAN_GROUP_CUDA ? 0x7FFFFFFFu : 0x7FC00000u);
 }
 
+/* A group of finite values by one factor. Scaled magnitudes stay below 448.001: nothing rounds
+ * past 448, so the code needs no clamp (tests/test_quantise.c tries every maximum). The stages
+ * are separate loops of one width each, which gcc turns into twice as fast vector code. */
+REF_INLINE void quantise_group(const uint16_t *restrict x, float factor, bool divide,
+                               uint8_t *restrict codes)
+{
+    uint32_t wide[GROUP];
+    uint16_t narrow[GROUP];
+
+    if (divide)
+        for (int i = 0; i < GROUP; i++)
+            wide[i] = ref_e4m3_round_magnitude(ref_bf16_to_f32(x[i] & 0x7FFF) / factor);
+    else
+        for (int i = 0; i < GROUP; i++)
+            wide[i] = ref_e4m3_round_magnitude(ref_bf16_to_f32(x[i] & 0x7FFF) * factor);
+    for (int i = 0; i < GROUP; i++) narrow[i] = (uint16_t)wide[i];
+    for (int i = 0; i < GROUP; i++) codes[i] = (uint8_t)(narrow[i] | (x[i] >> 8 & 0x80));
+}
+
 REF_HOT static void quantise_row(const struct recipe_rule *rule, const uint16_t *restrict x,
                                  uint32_t groups, uint8_t *restrict codes, float *restrict scales)
 {
@@ -291,12 +301,7 @@ REF_HOT static void quantise_row(const struct recipe_rule *rule, const uint16_t 
         }
         const struct group_scale scale = group_scale(rule, ref_bf16_to_f32((uint16_t)max));
         scales[g] = scale.stored;
-        if (rule->factor == BY_SCALE)
-            for (int i = 0; i < GROUP; i++)
-                codes[i] = finite_code(ref_bf16_to_f32(x[i]) / scale.factor);
-        else
-            for (int i = 0; i < GROUP; i++)
-                codes[i] = finite_code(ref_bf16_to_f32(x[i]) * scale.factor);
+        quantise_group(x, scale.factor, rule->factor == BY_SCALE, codes);
     }
 }
 
@@ -382,7 +387,10 @@ REF_HOT static void widen_row(const uint16_t *restrict x, uint32_t hidden, float
 REF_HOT static void dequantise_group(const uint8_t *restrict codes, float scale,
                                      float *restrict out)
 {
-    for (int i = 0; i < GROUP; i++) out[i] = ref_e4m3_to_f32(codes[i]) * scale;
+    if (ref_e4m3_any_nan(codes, GROUP))
+        for (int i = 0; i < GROUP; i++) out[i] = ref_e4m3_to_f32(codes[i]) * scale;
+    else
+        for (int i = 0; i < GROUP; i++) out[i] = ref_e4m3_finite_to_f32(codes[i]) * scale;
 }
 
 void ref_dequantise(enum ref_recipe recipe, const void *payload, const void *scales, uint64_t rows,
