@@ -1,0 +1,56 @@
+/* traces/db_private.h - what db.c (runs and transactions) and db_rows.c (rows) share. */
+#ifndef TRACES_DB_PRIVATE_H
+#define TRACES_DB_PRIVATE_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include "traces/db.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One prepared statement each; db_rows.c holds their text. */
+enum trace_db_table {
+    TRACE_DB_STEP,
+    TRACE_DB_SPAN,
+    TRACE_DB_MESSAGE_STAT,
+    TRACE_DB_RESOURCE_USE,
+    TRACE_DB_EXPERT_LOAD,
+    TRACE_DB_WAIT,
+    TRACE_DB_CHECK_RESULT,
+    TRACE_DB_ROUTING,
+    TRACE_DB_CELL,
+    TRACE_DB_MESSAGE,
+    TRACE_DB_FAULT,
+    TRACE_DB_MEASURED,
+    TRACE_DB_TABLES
+};
+
+struct trace_db {
+    char *path; /* As given. */
+    sqlite3 *sqlite;
+    sqlite3_stmt *inserts[TRACE_DB_TABLES];
+    int lock_fd;  /* Holds the writer's lock; -1 = not open. */
+    bool created; /* By this open: to be removed when open fails. */
+    uint64_t run; /* 0: no run begun. */
+    uint64_t run_start_ns;
+    uint64_t begin_ns;      /* When the open transaction began. */
+    uint32_t rows_unlooked; /* Rows since the clock was last looked at. */
+};
+
+/* The text of a table's INSERT and the table's name, static. */
+const char *trace_db_insert_sql(enum trace_db_table table);
+const char *trace_db_table_name(enum trace_db_table table);
+
+/* Begin a transaction unless one is open. */
+int trace_db_begin(struct trace_db *db, char *err, size_t err_len);
+
+/* Commit if the open transaction has lasted a second. */
+int trace_db_commit_if_long(struct trace_db *db, char *err, size_t err_len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
