@@ -31,9 +31,10 @@ struct trace_db {
     char *path; /* As given. */
     sqlite3 *sqlite;
     sqlite3_stmt *inserts[TRACE_DB_TABLES];
-    int lock_fd;  /* Holds the writer's lock; -1 = not open. */
-    bool created; /* By this open: to be removed when open fails. */
-    uint64_t run; /* 0: no run begun. */
+    int lock_fd;                  /* Holds the writer's lock; -1 = not open. */
+    bool created;                 /* By this open: to be removed when open fails. */
+    uint64_t run;                 /* 0: no run begun. */
+    bool filled[TRACE_DB_TABLES]; /* By this run. */
     uint64_t run_start_ns;
     uint64_t begin_ns;      /* When the open transaction began. */
     uint32_t rows_unlooked; /* Rows since the clock was last looked at. */
