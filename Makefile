@@ -166,7 +166,7 @@ setup: ## install the Debian packages that are missing (tools/setup.sh)
 	@CC='$(CC)' tools/setup.sh
 
 test: setup ## set up, build and run every test (EPSIM_DATA=DIR adds tests on outside data)
-	@$(again) runner
+	+@$(again) runner
 	@$(BUILD)/test-runner
 
 check-one: runner ## run the suite SUITE=name alone (build/test-runner --list names them)
@@ -175,7 +175,7 @@ check-one: runner ## run the suite SUITE=name alone (build/test-runner --list na
 # Leaks count too. A sanitised test is several times slower, hence the quick set.
 ASAN_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 asan: setup ## the quick set of tests under address and undefined behaviour sanitizers
-	@$(again) BUILD=$(BUILD)/asan CUDA=0 CFLAGS='$(ASAN_FLAGS)' runner
+	+@$(again) BUILD=$(BUILD)/asan CUDA=0 CFLAGS='$(ASAN_FLAGS)' runner
 	@EPSIM_QUICK=1 CK_DEFAULT_TIMEOUT=600 $(BUILD)/asan/test-runner $(SUITE)
 
 # One decode step of 8 ranks after another, 16 streams each: the main job, small.
@@ -185,7 +185,7 @@ DEMO_REPLAY := $(BUILD)/epsim replay $(DEMO)/topk_ids.npy --offsets $(DEMO)/offs
     --backend ref --db $(DEMO)/run.db
 
 demo: setup ## set up, build, replay a small generated trace and say where its database is
-	@$(again) $(BUILD)/epsim $(BUILD)/demo-trace
+	+@$(again) $(BUILD)/epsim $(BUILD)/demo-trace
 	@mkdir -p $(DEMO) && rm -f $(DEMO)/run.db && $(BUILD)/demo-trace $(DEMO)
 	@echo '$(DEMO_REPLAY)'
 	@$(DEMO_REPLAY)
