@@ -64,8 +64,9 @@ void ref_send_head_rewrite(const struct ref_routing *routing, uint32_t channels,
 /* The rewrite itself, over rows [begin, end) of one channel: heads [rows][columns]. */
 void ref_heads_rewrite(int32_t *heads, uint32_t columns, uint64_t begin, uint64_t end);
 
-/* The handle of a dispatch across nodes, for every rank. Rows of send_nvl_head are the rail
- * rows of all forwarders in the order of ref_rows_rails (ref/rows.h). */
+/* The handle of a dispatch across nodes, for every rank. The receivers' tables are made from
+ * the senders': whoever asks for one by rank (gbl) or by node (rdma) asks for that one too. Rows of
+ * send_nvl_head are the rail rows of all forwarders in the order of ref_rows_rails (ref/rows.h). */
 struct ref_internode_out {
     int32_t *rdma_channel_prefix_matrix;      /* [me][N][C]: own tokens for node n, 0..c. */
     int32_t *gbl_channel_prefix_matrix;       /* [me][R][C]: own tokens for rank r, 0..c. */
