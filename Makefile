@@ -28,11 +28,9 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wcast-align 
 EPSIM_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -I$(BUILD) -UNDEBUG -ffp-contract=off -fno-math-errno \
         -fPIC -pthread -MMD -MP $(WARN) $(WERROR)
 
-comma := ,
 # The Debian archives need nothing beyond libm and libpthread themselves.
 THIRD_PARTY := -lcyaml -lyaml -ljansson -lsqlite3
-LIBS := $(if $(filter 1,$(STATIC)),-Wl$(comma)-Bstatic $(THIRD_PARTY) -Wl$(comma)-Bdynamic,$(THIRD_PARTY))
-CHECK_LIBS ?= -lcheck_pic -lsubunit -lrt
+CHECK_LIBS ?= -lcheck_pic -lsubunit
 
 # --- CUDA: 1 when asked for (or auto), nvcc is there and there are kernels ---------------------
 NVCC ?= $(firstword $(wildcard $(addsuffix /nvcc,$(subst :, ,$(PATH)) /usr/local/cuda/bin)))
@@ -51,9 +49,14 @@ endif
 HAVE_CUDA := $(if $(and $(filter auto 1,$(CUDA)),$(NVCC),$(CUDA_SRC)),1,0)
 ifeq ($(HAVE_CUDA),1)
 CUDA_LIB := $(patsubst %/bin/nvcc,%/lib64,$(realpath $(NVCC)))
-LIBS += -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lstdc++
+THIRD_PARTY := -L$(CUDA_LIB) -lcudart_static $(THIRD_PARTY) -lstdc++
 endif
-LIBS += -lm -pthread
+ifeq ($(STATIC),1)
+LIBS := -Wl,-Bstatic $(THIRD_PARTY) -Wl,-Bdynamic
+else
+LIBS := $(THIRD_PARTY)
+endif
+LIBS += -lm -ldl -lrt -pthread
 
 # --- sources -------------------------------------------------------------------------------
 REF_SRC := $(wildcard ref/*.c)
@@ -84,9 +87,9 @@ $(BUILD)/epsim: $(TOOL_OBJ) $(BUILD)/libepsim.a $(BUILD)/flags.link
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) -o $@ $(TOOL_OBJ) $(BUILD)/libepsim.a $(LIBS)
 
-$(BUILD)/libepsim.a: $(LIB_OBJ)
+$(BUILD)/libepsim.a: $(LIB_OBJ) $(BUILD)/flags.link
 	$(call say,AR,$@)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar rcs $@ $(LIB_OBJ)
 
 objects: $(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) $(BUILD)/tools/demo_trace.o ## compile everything, link nothing
 
@@ -115,7 +118,7 @@ keep = @mkdir -p $(@D) && { $(1); } > $@.new && \
 $(BUILD)/flags.compile: FORCE
 	$(call keep,echo '$(CC) $(EPSIM_CFLAGS) $(CFLAGS)')
 $(BUILD)/flags.link: FORCE
-	$(call keep,echo '$(CC) $(CFLAGS) $(LIBS) $(CHECK_LIBS)')
+	$(call keep,echo '$(CC) $(CFLAGS) $(LIB_OBJ) $(LIBS) $(CHECK_LIBS)')
 $(BUILD)/flags.nvcc: FORCE
 	$(call keep,echo '$(NVCC) $(EPSIM_NVCCFLAGS) $(NVCCFLAGS)')
 
