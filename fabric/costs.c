@@ -2,7 +2,9 @@
 #include "fabric/costs.h"
 #include <string.h>
 
-#define PS_MAX UINT64_C(1000000000000) /* One second: nothing here is longer. */
+#define PS_MAX UINT64_C(1000000000000)     /* One second: nothing here is longer. */
+#define RATE_MIN UINT64_C(1000000)         /* 1 MB/s. */
+#define RATE_MAX UINT64_C(100000000000000) /* 100 TB/s. */
 /* A macro, since the place of a field is not a value that a function could take. */
 #define LL(name, min, max)                                                                         \
     {                                                                                              \
@@ -14,7 +16,25 @@
     }
 
 static const struct fabric_cost_field fields[] = {
-    LL(launch_ps, 0, PS_MAX),
+    LL(dispatch_launch_ps, 0, PS_MAX),
+    LL(combine_launch_ps, 0, PS_MAX),
+    LL(grid_barrier_ps, 0, PS_MAX),
+    LL(poll_ps, 0, PS_MAX),
+    LL(expert_pass_ps, 0, PS_MAX),
+    LL(token_chain_ps, 0, PS_MAX),
+    LL(sm_store_bytes_per_s, RATE_MIN, RATE_MAX),
+    LL(post_ps, 0, PS_MAX),
+    LL(nic_flag_ps, 0, PS_MAX),
+    LL(sm_receive_bytes_per_s, RATE_MIN, RATE_MAX),
+    LL(receive_bytes_per_s, RATE_MIN, RATE_MAX),
+    LL(row_chain_ps, 0, PS_MAX),
+    LL(warp_send_bytes_per_s, RATE_MIN, RATE_MAX),
+    LL(sm_send_bytes_per_s, RATE_MIN, RATE_MAX),
+    LL(send_link_bytes_per_s, RATE_MIN, RATE_MAX),
+    LL(clean_flag_ps, 0, PS_MAX),
+    LL(reduce_chain_ps, 0, PS_MAX),
+    LL(sm_reduce_bytes_per_s, RATE_MIN, RATE_MAX),
+    LL(reduce_bytes_per_s, RATE_MIN, RATE_MAX),
 
     NORMAL(launch_ps, 0, PS_MAX),
 };

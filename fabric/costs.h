@@ -15,9 +15,32 @@
 extern "C" {
 #endif
 
-/* Low-latency mode (sim/ll.c). */
+/* Low-latency mode (sim/ll.c). A rate is what the part reaches by itself, an SM's what one SM
+ * gets through with all its warps. */
 struct fabric_ll_costs {
-    uint64_t launch_ps; /* Kernel start to first instruction, once per launch. */
+    uint64_t dispatch_launch_ps; /* Launch to first instruction, and the last block's exit. */
+    uint64_t combine_launch_ps;
+    uint64_t grid_barrier_ps; /* All blocks of a kernel wait for each other. */
+    uint64_t poll_ps;         /* A spinning warp sees a flag and acts on it. */
+    /* Dispatch, sending. */
+    uint64_t expert_pass_ps;       /* Finish counters: one step of a warp over 32 experts. */
+    uint64_t token_chain_ps;       /* A block's token: load, cast, stage, slots, release. */
+    uint64_t sm_store_bytes_per_s; /* Stores of an SM, local or to a peer. */
+    uint64_t post_ps;              /* Build a work request and ring. */
+    uint64_t nic_flag_ps;          /* A count or flag as remote atomic, at either NIC. */
+    /* Dispatch, receiving: the copy of a (source rank, local expert) group. */
+    uint64_t sm_receive_bytes_per_s; /* Payload; the copy reads and writes each byte. */
+    uint64_t receive_bytes_per_s;    /* The same for all SMs together. */
+    /* Combine, sending: a warp of a (destination rank, local expert) group moves a row. */
+    uint64_t row_chain_ps;          /* Begin and end of a row. */
+    uint64_t warp_send_bytes_per_s; /* A warp alone. */
+    uint64_t sm_send_bytes_per_s;
+    uint64_t send_link_bytes_per_s; /* NVLink, per direction, as far as row copies fill it. */
+    uint64_t clean_flag_ps;         /* One decrement of the flag that all groups share. */
+    /* Combine, receiving: the weighted sum of a token's rows. */
+    uint64_t reduce_chain_ps;       /* A token: load its choices, first row in, store the sum. */
+    uint64_t sm_reduce_bytes_per_s; /* Rows read. */
+    uint64_t reduce_bytes_per_s;    /* The same for all SMs together. */
 };
 
 /* Normal mode (sim/normal.c). */

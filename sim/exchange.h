@@ -26,6 +26,8 @@ struct sim_exchange {
     bool hook;                /* LL: send and receive are two launches (hook mode). */
     bool best_chunk;          /* Normal: take the best of the library's tuning range. */
     const uint64_t *start_ps; /* [ranks] launch instants. */
+    /* [ranks] hook mode: when the receive half is launched, at the earliest; NULL: at once. */
+    const uint64_t *recv_start_ps;
 };
 
 struct sim_resource_use {

@@ -1,0 +1,80 @@
+/* fabric/share.c - processor sharing by one virtual clock.
+ *
+ * The clock counts bytes x 10^12 for one job, so that a rate in bytes per second times a span
+ * in picoseconds is a whole number of its ticks: a job alone on the server ends at exactly
+ * ceil(bytes x 10^12 / rate), the closed form. */
+#include "fabric/share.h"
+#include <assert.h>
+#include <stddef.h>
+
+static uint64_t rate(const struct fabric_share *share)
+{
+    const uint64_t even = share->capacity_bytes_per_s / share->count;
+    const uint64_t capped = even < share->job_bytes_per_s ? even : share->job_bytes_per_s;
+    return capped > 0 ? capped : 1;
+}
+
+static int before(const struct fabric_share_job *a, const struct fabric_share_job *b)
+{
+    return a->end != b->end ? a->end < b->end : a->order < b->order;
+}
+
+static void advance(struct fabric_share *share, uint64_t now_ps)
+{
+    assert(now_ps >= share->now_ps);
+    if (share->count > 0) share->served += (fabric_u128)(now_ps - share->now_ps) * rate(share);
+    share->now_ps = now_ps;
+}
+
+void fabric_share_init(struct fabric_share *share, uint64_t capacity_bytes_per_s,
+                       uint64_t job_bytes_per_s, struct fabric_share_job *jobs, uint32_t max)
+{
+    assert(capacity_bytes_per_s > 0 && job_bytes_per_s > 0);
+    assert(jobs != NULL || max == 0);
+    *share = (struct fabric_share){capacity_bytes_per_s, job_bytes_per_s, 0, 0, 0, 0, max, jobs};
+}
+
+void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, uint64_t bytes)
+{
+    assert(share->count < share->max);
+    assert(bytes > 0);
+    advance(share, now_ps);
+    if (share->count == 0) share->served = 0;
+    const struct fabric_share_job job = {share->served + (fabric_u128)bytes * FABRIC_PS_PER_S,
+                                         share->arrivals++, id};
+    uint32_t i = share->count++;
+    while (i > 0 && before(&job, &share->jobs[(i - 1) / 2])) {
+        share->jobs[i] = share->jobs[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    share->jobs[i] = job;
+}
+
+uint64_t fabric_share_next_ps(const struct fabric_share *share)
+{
+    if (share->count == 0) return UINT64_MAX;
+    const fabric_u128 end = share->jobs[0].end;
+    if (end <= share->served) return share->now_ps;
+    const fabric_u128 left = end - share->served;
+    const fabric_u128 span_ps = (left + rate(share) - 1) / rate(share);
+    assert(span_ps <= UINT64_MAX - share->now_ps);
+    return share->now_ps + (uint64_t)span_ps;
+}
+
+int fabric_share_take(struct fabric_share *share, uint64_t now_ps, uint32_t *id)
+{
+    advance(share, now_ps);
+    if (share->count == 0 || share->jobs[0].end > share->served) return 0;
+    *id = share->jobs[0].id;
+    const struct fabric_share_job last = share->jobs[--share->count];
+    uint32_t i = 0;
+    for (uint32_t child = 1; child < share->count; child = 2 * i + 1) {
+        if (child + 1 < share->count && before(&share->jobs[child + 1], &share->jobs[child]))
+            child++;
+        if (!before(&share->jobs[child], &last)) break;
+        share->jobs[i] = share->jobs[child];
+        i = child;
+    }
+    share->jobs[i] = last;
+    return 1;
+}

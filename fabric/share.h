@@ -1,0 +1,55 @@
+/* fabric/share.h - a server that splits its rate evenly over the jobs it has.
+ *
+ * Every job gets min(job rate, capacity / jobs) at every instant (processor sharing with one
+ * cap for all). It stands for hardware that arbitrates packet by packet among SMs: the NVLink
+ * port of a GPU, the memory behind a copy by many SMs. Blocks that start together end
+ * together here, where a queue would spread them out; low-latency dispatch shows the former.
+ *
+ * The state is one virtual clock, the work done for each job since the server was last idle,
+ * so a job that arrives or leaves costs O(log jobs), not O(jobs). Owns no clock and no queue:
+ * the caller says what time it is, never going back. Jobs with equal ends leave in order of
+ * arrival. */
+#ifndef FABRIC_SHARE_H
+#define FABRIC_SHARE_H
+
+#include <stdint.h>
+#include "fabric/transfer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct fabric_share_job {
+    fabric_u128 end; /* Value of the virtual clock at which it is done. */
+    uint64_t order;  /* Of arrival. */
+    uint32_t id;     /* The caller's. */
+};
+
+struct fabric_share {
+    uint64_t capacity_bytes_per_s;
+    uint64_t job_bytes_per_s;
+    uint64_t now_ps;
+    fabric_u128 served; /* Bytes x 10^12 done for every job since the server was idle. */
+    uint64_t arrivals;
+    uint32_t count, max;
+    struct fabric_share_job *jobs; /* A heap by (end, order); borrowed, [max]. */
+};
+
+/* Rates above 0. jobs must outlive the server. */
+void fabric_share_init(struct fabric_share *share, uint64_t capacity_bytes_per_s,
+                       uint64_t job_bytes_per_s, struct fabric_share_job *jobs, uint32_t max);
+
+/* One more job of bytes > 0 from now on. At most max at once (asserted). */
+void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, uint64_t bytes);
+
+/* When the next job is done if none arrives before; UINT64_MAX when there is none. */
+uint64_t fabric_share_next_ps(const struct fabric_share *share);
+
+/* Take one job that is done by now: 1 and its id, or 0. */
+int fabric_share_take(struct fabric_share *share, uint64_t now_ps, uint32_t *id);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,270 @@
+/* sim/ll.c - the time of a low-latency dispatch or combine: set-up, publishes, ends.
+ *
+ * The halves are in sim/ll_dispatch.c and sim/ll_combine.c, the wires in sim/ll_wire.c. All
+ * memory of a call is taken before its first event. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/ll_state.h"
+
+uint64_t ll_first_row(const struct ll *ll, uint32_t group)
+{
+    /* Combine's messages stand by (expert, home rank): traffic.h. */
+    assert(ll->direction == SIM_COMBINE);
+    const uint32_t rank = group / ll->experts, local = group % ll->local;
+    const uint64_t expert = (uint64_t)rank * ll->local + local;
+    return ll->traffic->block_start[expert * ll->ranks + ll_peer(ll, group)];
+}
+
+uint64_t ll_rows(const struct ll *ll, uint32_t group)
+{
+    const uint32_t rank = group / ll->experts;
+    const uint64_t *block = ll->traffic->block_start;
+    if (ll->direction == SIM_DISPATCH) {
+        block += (uint64_t)(group % ll->experts) * ll->ranks + rank;
+    } else {
+        const uint64_t expert = (uint64_t)rank * ll->local + group % ll->local;
+        block += expert * ll->ranks + ll_peer(ll, group);
+    }
+    return block[1] - block[0];
+}
+
+enum sim_link_class ll_link_class(const struct ll *ll, uint32_t group)
+{
+    return sim_traffic_link(ll->traffic, group / ll->experts, ll_peer(ll, group));
+}
+
+static uint64_t launch_ps(const struct ll *ll)
+{
+    return ll->direction == SIM_DISPATCH ? ll->costs->dispatch_launch_ps
+                                         : ll->costs->combine_launch_ps;
+}
+
+/* All groups have published: the send half is over, and the receive half begins. One launch
+ * of dispatch has a barrier between them, so that no count is touched before it was reset. */
+static void end_send(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    const struct sim_exchange *exchange = ll->exchange;
+    uint64_t open_ps = now_ps;
+    ll->rank[rank].sent_ps = now_ps;
+    ll->timing->send_ps[rank] = now_ps - exchange->start_ps[rank];
+    if (exchange->hook) {
+        const uint64_t asked_ps = exchange->recv_start_ps ? exchange->recv_start_ps[rank] : 0;
+        if (asked_ps > now_ps) ll->rank[rank].sent_ps = open_ps = asked_ps;
+        open_ps += launch_ps(ll);
+    } else if (ll->direction == SIM_DISPATCH) {
+        open_ps += ll->costs->grid_barrier_ps;
+    }
+    sim_engine_schedule(ll->engine, open_ps, LL_OPEN, rank, 0);
+}
+
+void ll_publish(struct ll *ll, uint32_t group, uint64_t now_ps)
+{
+    const uint32_t rank = group / ll->experts;
+    switch (ll_link_class(ll, group)) {
+    case SIM_LINK_LOCAL: ll_flag_landed(ll, group, now_ps); break;
+    case SIM_LINK_NVLINK: ll_flag_landed(ll, group, now_ps + ll->machine->nvlink_flight_ps); break;
+    case SIM_LINK_NIC: ll_nic_flag(ll, group, now_ps); break;
+    case SIM_LINK_CLASSES:
+    default: assert(!"a link class");
+    }
+    assert(ll->rank[rank].unpublished > 0);
+    if (--ll->rank[rank].unpublished == 0) end_send(ll, rank, now_ps);
+}
+
+void ll_flag_landed(struct ll *ll, uint32_t group, uint64_t land_ps)
+{
+    const uint32_t dst = ll_peer(ll, group);
+    struct ll_rank *to = &ll->rank[dst];
+    assert(ll->flag_land_ps[group] == LL_NEVER);
+    ll->flag_land_ps[group] = land_ps;
+    if (land_ps > to->last_land_ps) {
+        to->last_land_ps = land_ps;
+        to->last_source = group / ll->experts;
+    }
+    if (ll->direction == SIM_DISPATCH)
+        ll_dispatch_landed(ll, group, land_ps);
+    else
+        ll_combine_landed(ll, dst);
+}
+
+void ll_end(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    const struct ll_rank *r = &ll->rank[rank];
+    struct sim_timing *timing = ll->timing;
+    const bool waited = r->last_land_ps > r->open_ps;
+    timing->end_ps[rank] = now_ps;
+    timing->recv_ps[rank] = now_ps - r->sent_ps;
+    timing->wait_ps[rank] = waited ? r->last_land_ps - r->open_ps : 0;
+    timing->awaited[rank] = waited ? r->last_source : rank;
+}
+
+static void handle(void *model, struct sim_engine *engine, const struct sim_event *event)
+{
+    struct ll *ll = (struct ll *)model;
+    (void)engine;
+    switch ((enum ll_event)event->kind) {
+    case LL_PUBLISH: ll_publish(ll, event->target, event->time_ps); return;
+    case LL_NIC: ll_nic_arrive(ll, event->target, event->time_ps); return;
+    case LL_CREDIT: ll_nic_credit(ll, event->target, event->time_ps); return;
+    case LL_START:
+    case LL_TOKEN:
+    case LL_SENT:
+    case LL_ROWS:
+    case LL_WAVE:
+    case LL_GROUP:
+    case LL_LINK:
+    case LL_OPEN:
+    case LL_READY:
+    case LL_REDUCE:
+    case LL_SM:
+    default: break;
+    }
+    if (ll->direction == SIM_DISPATCH)
+        ll_dispatch_event(ll, event);
+    else
+        ll_combine_event(ll, event);
+}
+
+static const struct {
+    const char *name, *kind;
+} uses[LL_USES] = {[LL_LINK_OUT] = {"nvlink.out", "link"}, [LL_LINK_IN] = {"nvlink.in", "link"},
+                   [LL_NIC_OUT] = {"nic.out", "nic"},      [LL_NIC_IN] = {"nic.in", "nic"},
+                   [LL_SMS] = {"sm", "sm_pool"},           [LL_QPS] = {"qp", "qp"}};
+
+static void init_rank(struct ll *ll, uint32_t rank, uint32_t jobs)
+{
+    const struct fabric_ll_costs *costs = ll->costs;
+    const bool dispatch = ll->direction == SIM_DISPATCH;
+    struct fabric_share_job *own = ll->jobs + (size_t)rank * 2 * jobs;
+    struct ll_rank *r = &ll->rank[rank];
+    uint64_t port = ll->machine->nvlink_goodput_bytes_per_s;
+
+    if (!dispatch && costs->send_link_bytes_per_s < port) port = costs->send_link_bytes_per_s;
+    const uint64_t sender =
+        dispatch ? costs->sm_store_bytes_per_s : costs->sm_send_bytes_per_s / ll->groups_per_block;
+    const uint64_t copier = dispatch ? costs->sm_receive_bytes_per_s / ll->groups_per_block
+                                     : costs->sm_reduce_bytes_per_s;
+    fabric_share_init(&r->link, port > 0 ? port : 1, sender, own, jobs);
+    fabric_share_init(&r->sm, dispatch ? costs->receive_bytes_per_s : costs->reduce_bytes_per_s,
+                      copier, own + jobs, jobs);
+    r->link_at_ps = r->sm_at_ps = r->open_ps = LL_NEVER;
+    r->nic = (struct ll_list){LL_NONE, LL_NONE};
+    r->unpublished = r->unarrived = r->unfinished = ll->experts;
+    r->use = ll->timing->resources + (size_t)rank * LL_USES;
+    for (uint32_t u = 0; u < LL_USES; u++) {
+        r->use[u] = (struct sim_resource_use){.busy_ps = 0};
+        snprintf(r->use[u].name, sizeof r->use[u].name, "rank%u.%s", rank, uses[u].name);
+        snprintf(r->use[u].kind, sizeof r->use[u].kind, "%s", uses[u].kind);
+    }
+}
+
+static int open_state(struct ll *ll, char *err, size_t err_len)
+{
+    const size_t groups = (size_t)ll->ranks * ll->experts;
+    const uint32_t sms = ll->machine->sm_count;
+    const uint32_t jobs = ll->experts > sms ? ll->experts : sms;
+    const size_t entries = (size_t)ll->message_count + groups;
+
+    ll->rank = (struct ll_rank *)calloc(ll->ranks, sizeof *ll->rank);
+    ll->block = (struct ll_block *)calloc((size_t)ll->ranks * ll->grid, sizeof *ll->block);
+    ll->qp = (struct ll_queue_pair *)malloc(groups * sizeof *ll->qp);
+    ll->gates = (uint32_t *)calloc(groups, sizeof *ll->gates);
+    ll->flag_land_ps = (uint64_t *)malloc(groups * sizeof *ll->flag_land_ps);
+    ll->rung_ps = (uint64_t *)malloc(entries * sizeof *ll->rung_ps);
+    ll->next = (uint32_t *)malloc(entries * sizeof *ll->next);
+    ll->jobs = (struct fabric_share_job *)malloc((size_t)ll->ranks * 2 * jobs * sizeof *ll->jobs);
+    if (!ll->rank || !ll->block || !ll->qp || !ll->gates || !ll->flag_land_ps || !ll->rung_ps ||
+        !ll->next || !ll->jobs || entries >= LL_NONE) {
+        snprintf(err, err_len, "low-latency exchange of %zu messages and counts: out of memory",
+                 entries);
+        return -1;
+    }
+    for (size_t g = 0; g < groups; g++) {
+        ll->qp[g] = (struct ll_queue_pair){{LL_NONE, LL_NONE}, {LL_NONE, LL_NONE}, 0, 0};
+        ll->flag_land_ps[g] = LL_NEVER;
+    }
+    for (uint32_t r = 0; r < ll->ranks; r++) init_rank(ll, r, jobs);
+    return 0;
+}
+
+static void close_state(struct ll *ll)
+{
+    free(ll->rank);
+    free(ll->block);
+    free(ll->qp);
+    free(ll->gates);
+    free(ll->flag_land_ps);
+    free(ll->rung_ps);
+    free(ll->next);
+    free(ll->jobs);
+}
+
+/* Busy times of servers that only count bytes, and the floor: the busiest port at its
+ * datasheet rate, and one flight. */
+static void close_books(struct ll *ll)
+{
+    const struct fabric_machine *machine = ll->machine;
+    struct sim_timing *timing = ll->timing;
+    timing->floor_ps = 0;
+    for (uint32_t r = 0; r < ll->ranks; r++) {
+        struct sim_resource_use *use = ll->rank[r].use;
+        for (uint32_t u = LL_LINK_OUT; u <= LL_NIC_IN; u++) {
+            const bool nvlink = u <= LL_LINK_IN;
+            const uint64_t line = nvlink ? machine->nvlink_bytes_per_s : machine->nic_bytes_per_s;
+            const uint64_t flight_ps = nvlink ? machine->nvlink_flight_ps : machine->nic_flight_ps;
+            if (use[u].bytes == 0) continue;
+            const uint64_t least_ps = flight_ps + fabric_transfer_ps(use[u].bytes, line);
+            if (least_ps > timing->floor_ps) timing->floor_ps = least_ps;
+            if (nvlink)
+                use[u].busy_ps =
+                    fabric_transfer_ps(use[u].bytes, ll->rank[r].link.capacity_bytes_per_s);
+        }
+        use[LL_SMS].busy_ps =
+            fabric_transfer_ps(use[LL_SMS].bytes, ll->rank[r].sm.capacity_bytes_per_s);
+    }
+    timing->resource_count = ll->ranks * LL_USES;
+    timing->events = sim_engine_event_count(ll->engine);
+    timing->digest = sim_engine_digest(ll->engine);
+}
+
+int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
+                struct sim_timing *timing, char *err, size_t err_len)
+{
+    const struct sim_traffic *traffic = exchange->traffic;
+    const uint32_t sms = exchange->machine->sm_count;
+    struct ll ll = {.exchange = exchange,
+                    .machine = exchange->machine,
+                    .costs = &exchange->machine->costs.ll,
+                    .traffic = traffic,
+                    .messages = traffic->messages[exchange->direction],
+                    .timing = timing,
+                    .engine = engine,
+                    .direction = exchange->direction,
+                    .row_bytes = traffic->row_bytes[exchange->direction],
+                    .message_count = traffic->message_count[exchange->direction],
+                    .ranks = traffic->ranks,
+                    .experts = traffic->experts,
+                    .local = traffic->experts / traffic->ranks};
+    int status = -1;
+
+    assert(traffic->mode == SIM_MODE_LL);
+    assert(timing->ranks == ll.ranks && timing->message_max >= ll.message_count);
+    assert(timing->resource_max >= ll.ranks * LL_USES);
+    ll.groups_per_block = (ll.experts + sms - 1) / sms;
+    ll.grid = (ll.experts + ll.groups_per_block - 1) / ll.groups_per_block;
+    ll.warps = ll.groups_per_block < LL_WARPS ? LL_WARPS / ll.groups_per_block : 1;
+    sim_engine_reset(engine);
+    if (open_state(&ll, err, err_len) != 0) goto close;
+    for (uint32_t r = 0; r < ll.ranks; r++)
+        sim_engine_schedule(engine, exchange->start_ps[r] + launch_ps(&ll), LL_START, r, 0);
+    if (sim_engine_run(engine, handle, &ll, err, err_len) != 0) goto close;
+    memset(timing->notify_ps, 0, ll.ranks * sizeof *timing->notify_ps);
+    close_books(&ll);
+    status = 0;
+close:
+    close_state(&ll);
+    return status;
+}

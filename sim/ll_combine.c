@@ -1,0 +1,216 @@
+/* sim/ll_combine.c - low-latency combine: groups send rows home, blocks sum them.
+ *
+ * Sending: a group's warps move one row each at a time, straight to a peer of the node, or
+ * into the send buffer and through the NIC. When a group is through it decrements the flag
+ * that block 0 raised after cleaning; one address for all groups, so that is a queue. Then its
+ * flag goes to the peer. Receiving: the blocks wait for all E flags, for each other, and sum
+ * the rows of tokens b, b + grid, ... */
+#include "sim/ll_state.h"
+
+#include <assert.h>
+
+static uint64_t group_rate(const struct ll *ll)
+{
+    return ll->rank[0].link.job_bytes_per_s;
+}
+
+/* A row by one warp alone. */
+static uint64_t row_ps(const struct ll *ll)
+{
+    return ll->costs->row_chain_ps +
+           fabric_transfer_ps(ll->row_bytes, ll->costs->warp_send_bytes_per_s);
+}
+
+static uint64_t chain_ps(const struct ll *ll, uint64_t rows)
+{
+    return (rows + ll->warps - 1) / ll->warps * row_ps(ll);
+}
+
+/* All warps of a group stage a row each: as fast as one warp, or as the SM lets them. */
+static uint64_t wave_ps(const struct ll *ll, uint64_t rows)
+{
+    const uint64_t width = rows < ll->warps ? rows : ll->warps;
+    const uint64_t rate_ps =
+        ll->costs->row_chain_ps + fabric_transfer_ps(width * ll->row_bytes, group_rate(ll));
+    return rate_ps > row_ps(ll) ? rate_ps : row_ps(ll);
+}
+
+/* Row i of n crosses in the i-th part of the span. */
+static void spread_rows(struct ll *ll, uint32_t group, uint64_t from_ps, uint64_t to_ps)
+{
+    const uint64_t first = ll_first_row(ll, group), rows = ll_rows(ll, group);
+    assert(to_ps >= from_ps);
+    for (uint64_t i = 0; i < rows; i++) {
+        const uint64_t span_ps = to_ps - from_ps;
+        ll->timing->depart_ps[first + i] = from_ps + span_ps * i / rows;
+        ll->timing->land_ps[first + i] = from_ps + span_ps * (i + 1) / rows;
+    }
+}
+
+static void start_group(struct ll *ll, uint32_t group, uint64_t now_ps)
+{
+    const uint64_t rows = ll_rows(ll, group);
+    if (rows == 0) {
+        sim_engine_schedule(ll->engine, now_ps, LL_GROUP, group, 0);
+        return;
+    }
+    switch (ll_link_class(ll, group)) {
+    case SIM_LINK_LOCAL: {
+        const uint64_t moved_ps =
+            ll->costs->row_chain_ps + fabric_transfer_ps(rows * ll->row_bytes, group_rate(ll));
+        const uint64_t alone_ps = chain_ps(ll, rows);
+        const uint64_t end_ps = now_ps + (moved_ps > alone_ps ? moved_ps : alone_ps);
+        spread_rows(ll, group, now_ps, end_ps);
+        sim_engine_schedule(ll->engine, end_ps, LL_GROUP, group, 0);
+        break;
+    }
+    case SIM_LINK_NIC:
+        ll->gates[group] = 1;
+        sim_engine_schedule(ll->engine, now_ps + wave_ps(ll, rows), LL_WAVE, group, 0);
+        break;
+    case SIM_LINK_NVLINK: break; /* All at once, in LL_ROWS. */
+    case SIM_LINK_CLASSES:
+    default: assert(!"a link class");
+    }
+}
+
+static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    ll->rank[rank].begin_ps = ll->rank[rank].clean_free_ps = now_ps;
+    for (uint32_t g = 0; g < ll->experts; g++) start_group(ll, rank * ll->experts + g, now_ps);
+    sim_engine_schedule(ll->engine, now_ps + ll->costs->row_chain_ps, LL_ROWS, rank, 0);
+}
+
+static void link_rows(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    for (uint32_t g = 0; g < ll->experts; g++) {
+        const uint32_t group = rank * ll->experts + g;
+        const uint64_t rows = ll_rows(ll, group);
+        if (rows > 0 && ll_link_class(ll, group) == SIM_LINK_NVLINK)
+            ll_link_add(ll, rank, group, rows * ll->row_bytes, now_ps);
+    }
+}
+
+static void land_group(struct ll *ll, uint32_t group, uint64_t now_ps)
+{
+    const struct ll_rank *rank = &ll->rank[group / ll->experts];
+    const uint64_t rows = ll_rows(ll, group);
+    const uint64_t from_ps = rank->begin_ps + ll->costs->row_chain_ps;
+    const uint64_t alone_ps = rank->begin_ps + chain_ps(ll, rows);
+    const uint64_t last_ps = now_ps > alone_ps ? now_ps : alone_ps;
+    const uint64_t land_ps =
+        ll_link_land(ll, ll_peer(ll, group), from_ps, last_ps, rows * ll->row_bytes);
+    spread_rows(ll, group, from_ps, land_ps);
+    sim_engine_schedule(ll->engine, land_ps + ll->machine->nvlink_flight_ps, LL_GROUP, group, 0);
+}
+
+/* A NIC group is through when its last wave is posted and no row waits for a slot. */
+static void pass_gate(struct ll *ll, uint32_t group, uint64_t now_ps)
+{
+    assert(ll->gates[group] > 0);
+    if (--ll->gates[group] > 0) return;
+    sim_engine_schedule(ll->engine, now_ps + ll->costs->post_ps, LL_GROUP, group, 0);
+}
+
+void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps)
+{
+    pass_gate(ll, group, now_ps);
+}
+
+static void post_wave(struct ll *ll, uint32_t group, uint64_t posted, uint64_t now_ps)
+{
+    const uint64_t rows = ll_rows(ll, group), first = ll_first_row(ll, group);
+    const uint64_t end = posted + ll->warps < rows ? posted + ll->warps : rows;
+    for (; posted < end; posted++)
+        if (!ll_nic_post(ll, group, (uint32_t)(first + posted), now_ps)) ll->gates[group]++;
+    if (end < rows)
+        sim_engine_schedule(ll->engine, now_ps + wave_ps(ll, rows - end), LL_WAVE, group, end);
+    else
+        pass_gate(ll, group, now_ps);
+}
+
+static void clean_and_publish(struct ll *ll, uint32_t group, uint64_t now_ps)
+{
+    struct ll_rank *rank = &ll->rank[group / ll->experts];
+    const uint64_t turn_ps = now_ps > rank->clean_free_ps ? now_ps : rank->clean_free_ps;
+    rank->clean_free_ps = turn_ps + ll->costs->clean_flag_ps;
+    sim_engine_schedule(ll->engine, rank->clean_free_ps, LL_PUBLISH, group, 0);
+}
+
+static void try_reduce(struct ll *ll, uint32_t rank)
+{
+    const struct ll_rank *r = &ll->rank[rank];
+    if (r->unarrived > 0 || r->open_ps == LL_NEVER) return;
+    const uint64_t seen_ps = r->open_ps > r->last_land_ps ? r->open_ps : r->last_land_ps;
+    const uint64_t begun_ps = seen_ps + ll->costs->poll_ps + ll->costs->grid_barrier_ps;
+    sim_engine_schedule(ll->engine, begun_ps + ll->costs->reduce_chain_ps, LL_REDUCE, rank, 0);
+}
+
+void ll_combine_landed(struct ll *ll, uint32_t rank)
+{
+    assert(ll->rank[rank].unarrived > 0);
+    ll->rank[rank].unarrived--;
+    try_reduce(ll, rank);
+}
+
+static void reduce(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    const uint64_t first = ll->traffic->token_start[rank];
+    const uint64_t end = ll->traffic->token_start[rank + 1];
+    const uint32_t sms = ll->machine->sm_count;
+    const uint64_t per_sm = (end - first + sms - 1) / sms;
+    const uint64_t spread = end > first ? (end - first + per_sm - 1) / per_sm : 1;
+    const uint64_t grid = spread > ll->grid ? spread : ll->grid;
+
+    ll->rank[rank].unfinished = 1;
+    for (uint64_t b = 0; b < grid && first + b < end; b++) {
+        uint64_t rows = 0;
+        for (uint64_t t = first + b; t < end; t += grid)
+            rows += ll->traffic->home_start[t + 1] - ll->traffic->home_start[t];
+        if (rows == 0) continue;
+        ll->rank[rank].unfinished++;
+        ll_sm_add(ll, rank, (uint32_t)b, rows * ll->row_bytes, now_ps);
+    }
+    const uint64_t tokens = (end - first + grid - 1) / grid;
+    const uint64_t turns = (tokens + LL_REDUCE_GROUPS - 1) / LL_REDUCE_GROUPS;
+    const uint64_t more_ps = turns > 1 ? (turns - 1) * ll->costs->reduce_chain_ps : 0;
+    sim_engine_schedule(ll->engine, now_ps + more_ps, LL_READY, rank, 0);
+}
+
+static void finish_block(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    assert(ll->rank[rank].unfinished > 0);
+    if (--ll->rank[rank].unfinished == 0) ll_end(ll, rank, now_ps);
+}
+
+void ll_combine_event(struct ll *ll, const struct sim_event *event)
+{
+    const uint64_t now_ps = event->time_ps;
+    const uint32_t target = event->target;
+    uint32_t job;
+
+    switch ((enum ll_event)event->kind) {
+    case LL_START: start(ll, target, now_ps); break;
+    case LL_ROWS: link_rows(ll, target, now_ps); break;
+    case LL_LINK:
+        while (ll_link_take(ll, target, now_ps, &job)) land_group(ll, job, now_ps);
+        break;
+    case LL_WAVE: post_wave(ll, target, event->payload, now_ps); break;
+    case LL_GROUP: clean_and_publish(ll, target, now_ps); break;
+    case LL_OPEN:
+        ll->rank[target].open_ps = now_ps;
+        try_reduce(ll, target);
+        break;
+    case LL_REDUCE: reduce(ll, target, now_ps); break;
+    case LL_READY: finish_block(ll, target, now_ps); break;
+    case LL_SM:
+        while (ll_sm_take(ll, target, now_ps, &job)) finish_block(ll, target, now_ps);
+        break;
+    case LL_TOKEN:
+    case LL_SENT:
+    case LL_PUBLISH:
+    case LL_NIC:
+    case LL_CREDIT:
+    default: assert(!"an event of combine");
+    }
+}

@@ -1,0 +1,201 @@
+/* sim/ll_dispatch.c - low-latency dispatch: blocks walk tokens, groups copy what arrives.
+ *
+ * Sending: all warps of a block cast and stage a token, then one warp per selection sends it,
+ * and the block goes on when every send is complete: stores to a peer when acknowledged, a
+ * put when posted. Since all blocks cast at the same time, the wire idles meanwhile: the chain
+ * adds to the wire time. A group's count goes out when block 0 has added its share to the
+ * group's finish counter, its own block is through, and all n sends are complete. */
+#include "sim/ll_state.h"
+
+#include <assert.h>
+
+/* One of the things that the count of a group waits for has happened. */
+static void pass_gate(struct ll *ll, uint32_t group, uint64_t now_ps)
+{
+    assert(ll->gates[group] > 0);
+    if (--ll->gates[group] > 0) return;
+    const struct ll_rank *rank = &ll->rank[group / ll->experts];
+    const uint64_t passes = group % ll->experts / LL_WARPS + 1;
+    const uint64_t added_ps = rank->begin_ps + passes * ll->costs->expert_pass_ps;
+    const uint64_t at_ps = (now_ps > added_ps ? now_ps : added_ps) + ll->costs->poll_ps;
+    sim_engine_schedule(ll->engine, at_ps, LL_PUBLISH, group, 0);
+}
+
+static void end_block(struct ll *ll, uint32_t block, uint64_t now_ps)
+{
+    const uint32_t rank = block / ll->grid;
+    const uint32_t first = block % ll->grid * ll->groups_per_block;
+    for (uint32_t e = first; e < first + ll->groups_per_block && e < ll->experts; e++)
+        pass_gate(ll, rank * ll->experts + e, now_ps);
+}
+
+static void cast_token(struct ll *ll, uint32_t block, uint64_t now_ps)
+{
+    sim_engine_schedule(ll->engine, now_ps + ll->costs->token_chain_ps, LL_TOKEN, block, 0);
+}
+
+static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    const uint64_t first = ll->traffic->token_start[rank];
+    const uint64_t tokens = ll->traffic->token_start[rank + 1] - first;
+    ll->rank[rank].begin_ps = now_ps;
+    for (uint32_t g = 0; g < ll->experts; g++) {
+        const uint32_t group = rank * ll->experts + g;
+        ll->gates[group] = (uint32_t)ll_rows(ll, group) + 1;
+    }
+    for (uint32_t b = 0; b < ll->grid; b++) {
+        const uint32_t block = rank * ll->grid + b;
+        ll->block[block].token = first + b;
+        if (b < tokens)
+            cast_token(ll, block, now_ps);
+        else
+            end_block(ll, block, now_ps);
+    }
+}
+
+static void settle(struct ll *ll, uint32_t block)
+{
+    const struct ll_block *b = &ll->block[block];
+    if (b->linked || b->stalled > 0) return;
+    sim_engine_schedule(ll->engine, b->done_ps, LL_SENT, block, 0);
+}
+
+/* The block's token is staged: send every selection. */
+static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
+{
+    struct ll_block *b = &ll->block[block];
+    const uint64_t first = ll->traffic->home_start[b->token];
+    const uint64_t end = ll->traffic->home_start[b->token + 1];
+    uint64_t stored = 0, linked = 0;
+
+    b->issued_ps = b->done_ps = now_ps;
+    for (uint64_t m = first; m < end; m++) {
+        const struct sim_message *message = &ll->messages[m];
+        if (message->link_class == SIM_LINK_NIC) {
+            const uint32_t group = message->src_rank * ll->experts + (uint32_t)message->expert;
+            if (!ll_nic_post(ll, group, (uint32_t)m, now_ps)) b->stalled++;
+            b->done_ps = now_ps + ll->costs->post_ps;
+            continue;
+        }
+        ll->timing->depart_ps[m] = now_ps;
+        stored += ll->row_bytes;
+        if (message->link_class == SIM_LINK_NVLINK) linked += ll->row_bytes;
+    }
+    const uint64_t stored_ps = now_ps + fabric_transfer_ps(stored, ll->costs->sm_store_bytes_per_s);
+    if (stored_ps > b->done_ps) b->done_ps = stored_ps;
+    for (uint64_t m = first; m < end; m++)
+        if (ll->messages[m].link_class == SIM_LINK_LOCAL) ll->timing->land_ps[m] = stored_ps;
+    b->linked = linked > 0;
+    if (b->linked) ll_link_add(ll, block / ll->grid, block, linked, now_ps);
+    settle(ll, block);
+}
+
+/* The block's stores have left the GPU: they land, and the acknowledgement comes back. */
+static void land_token(struct ll *ll, uint32_t block, uint64_t now_ps)
+{
+    struct ll_block *b = &ll->block[block];
+    b->linked = false;
+    for (uint64_t m = ll->traffic->home_start[b->token]; m < ll->traffic->home_start[b->token + 1];
+         m++) {
+        const struct sim_message *message = &ll->messages[m];
+        if (message->link_class != SIM_LINK_NVLINK) continue;
+        const uint64_t land_ps =
+            ll_link_land(ll, message->dst_rank, b->issued_ps, now_ps, ll->row_bytes);
+        const uint64_t known_ps = land_ps + ll->machine->nvlink_flight_ps;
+        ll->timing->land_ps[m] = land_ps;
+        if (known_ps > b->done_ps) b->done_ps = known_ps;
+    }
+    if (now_ps > b->done_ps) b->done_ps = now_ps;
+    settle(ll, block);
+}
+
+static void next_token(struct ll *ll, uint32_t block, uint64_t now_ps)
+{
+    struct ll_block *b = &ll->block[block];
+    const uint32_t rank = block / ll->grid;
+    for (uint64_t m = ll->traffic->home_start[b->token]; m < ll->traffic->home_start[b->token + 1];
+         m++)
+        pass_gate(ll, rank * ll->experts + (uint32_t)ll->messages[m].expert, now_ps);
+    b->token += ll->grid;
+    if (b->token < ll->traffic->token_start[rank + 1])
+        cast_token(ll, block, now_ps);
+    else
+        end_block(ll, block, now_ps);
+}
+
+void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps)
+{
+    const struct sim_message *sent = &ll->messages[message];
+    const uint32_t block = sent->src_rank * ll->grid + sent->token % ll->grid;
+    struct ll_block *b = &ll->block[block];
+    const uint64_t posted_ps = now_ps + ll->costs->post_ps;
+    assert(b->stalled > 0);
+    b->stalled--;
+    if (posted_ps > b->done_ps) b->done_ps = posted_ps;
+    settle(ll, block);
+}
+
+/* Both are known: when the receiver looks, and when the group's count is there. */
+void ll_dispatch_landed(struct ll *ll, uint32_t group, uint64_t land_ps)
+{
+    const uint64_t open_ps = ll->rank[ll_peer(ll, group)].open_ps;
+    if (open_ps == LL_NEVER) return;
+    const uint64_t seen_ps = (land_ps > open_ps ? land_ps : open_ps) + ll->costs->poll_ps;
+    sim_engine_schedule(ll->engine, seen_ps, LL_READY, group, 0);
+}
+
+static void open_receive(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    ll->rank[rank].open_ps = now_ps;
+    for (uint32_t src = 0; src < ll->ranks; src++)
+        for (uint32_t e = 0; e < ll->local; e++) {
+            const uint32_t group = ll_group(ll, src, rank, e);
+            if (ll->flag_land_ps[group] == LL_NEVER) continue;
+            ll_dispatch_landed(ll, group, ll->flag_land_ps[group]);
+        }
+}
+
+static void finish_group(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    assert(ll->rank[rank].unfinished > 0);
+    if (--ll->rank[rank].unfinished == 0) ll_end(ll, rank, now_ps);
+}
+
+static void copy_group(struct ll *ll, uint32_t group, uint64_t now_ps)
+{
+    const uint32_t rank = ll_peer(ll, group);
+    const uint64_t rows = ll_rows(ll, group);
+    if (rows == 0)
+        finish_group(ll, rank, now_ps);
+    else
+        ll_sm_add(ll, rank, group, rows * ll->row_bytes, now_ps);
+}
+
+void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
+{
+    const uint64_t now_ps = event->time_ps;
+    const uint32_t target = event->target;
+    uint32_t job;
+
+    switch ((enum ll_event)event->kind) {
+    case LL_START: start(ll, target, now_ps); break;
+    case LL_TOKEN: send_token(ll, target, now_ps); break;
+    case LL_SENT: next_token(ll, target, now_ps); break;
+    case LL_LINK:
+        while (ll_link_take(ll, target, now_ps, &job)) land_token(ll, job, now_ps);
+        break;
+    case LL_OPEN: open_receive(ll, target, now_ps); break;
+    case LL_READY: copy_group(ll, target, now_ps); break;
+    case LL_SM:
+        while (ll_sm_take(ll, target, now_ps, &job)) finish_group(ll, target, now_ps);
+        break;
+    case LL_ROWS:
+    case LL_WAVE:
+    case LL_GROUP:
+    case LL_PUBLISH:
+    case LL_NIC:
+    case LL_CREDIT:
+    case LL_REDUCE:
+    default: assert(!"an event of dispatch");
+    }
+}

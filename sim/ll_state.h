@@ -1,0 +1,141 @@
+/* sim/ll_state.h - what the parts of the low-latency model share; for sim/ll*.c alone.
+ *
+ * Vocabulary of the kernels (DeepEP internode_ll.cu). A group is E of them per rank: in the
+ * send half it serves one destination expert (dispatch) or one (destination rank, local
+ * expert) (combine), in the receive half one (source rank, local expert). A block holds
+ * groups_per_block of them, so a rank has grid = ceil(E / groups_per_block) blocks. Group
+ * number = peer x L + local expert in both halves, and with the rank before it, rank x E +
+ * group, it also names the queue pair that carries the group's messages through the NIC. */
+#ifndef SIM_LL_STATE_H
+#define SIM_LL_STATE_H
+
+#include "fabric/share.h"
+#include "fabric/transfer.h"
+#include "sim/exchange.h"
+
+enum { LL_WARPS = 32, LL_DOORBELL = 4, LL_REDUCE_GROUPS = 2 };
+#define LL_NONE UINT32_MAX
+#define LL_NEVER UINT64_MAX
+
+enum ll_event {
+    LL_START,   /* rank: the send half's first instruction. */
+    LL_TOKEN,   /* block (dispatch): its token is cast and staged. */
+    LL_SENT,    /* block (dispatch): every send of its token is complete. */
+    LL_ROWS,    /* rank (combine): the first rows are in shared memory. */
+    LL_WAVE,    /* group (combine, NIC): its warps have staged one row each. */
+    LL_GROUP,   /* group (combine): all its rows are sent. */
+    LL_PUBLISH, /* group: its count (dispatch) or flag (combine) is issued. */
+    LL_LINK,    /* rank: look at the NVLink port. */
+    LL_NIC,     /* rank: the first byte of its NIC's next message reaches the far NIC. */
+    LL_CREDIT,  /* queue pair: a work request has completed. */
+    LL_OPEN,    /* rank: the receive half begins to look for arrivals. */
+    LL_READY,   /* group at the receiver (dispatch): its count has been read. */
+    LL_REDUCE,  /* rank (combine): all flags seen by all blocks. */
+    LL_SM       /* rank: look at the copies of the receive half. */
+};
+
+struct ll_list { /* A chain through ll.next. */
+    uint32_t head, tail;
+};
+
+struct ll_queue_pair {
+    struct ll_list unrung;  /* Posted, and the NIC not told. */
+    struct ll_list stalled; /* Wanting to be posted; the ring is full. */
+    uint32_t posted;        /* In all: every LL_DOORBELL-th rings. */
+    uint32_t outstanding;   /* Posted and not complete; counted where the ring is short. */
+};
+
+struct ll_rank {
+    struct fabric_share link;      /* NVLink port, outgoing. Jobs: blocks or groups. */
+    struct fabric_share sm;        /* Copies or sums of the receive half. Jobs: groups or blocks. */
+    uint64_t link_at_ps, sm_at_ps; /* Earliest look scheduled, or LL_NEVER. */
+    uint64_t link_in_free_ps;      /* NVLink port, incoming. */
+    struct ll_list nic;            /* Rung and not sent. */
+    bool nic_busy;                 /* An LL_NIC event is on its way. */
+    uint64_t nic_out_free_ps, nic_in_free_ps;
+    uint64_t begin_ps;      /* First instruction of the send half. */
+    uint64_t clean_free_ps; /* Combine: the flag that all groups decrement. */
+    uint64_t sent_ps;       /* Last publish. */
+    uint64_t open_ps;       /* The receive half looks from here on, or LL_NEVER. */
+    uint64_t last_land_ps;  /* Latest count or flag so far, and whose. */
+    uint32_t last_source;
+    uint32_t unpublished, unarrived, unfinished; /* Groups or blocks to go. */
+    struct sim_resource_use *use;                /* LL_USES of them. */
+};
+
+enum ll_use { LL_LINK_OUT, LL_LINK_IN, LL_NIC_OUT, LL_NIC_IN, LL_SMS, LL_QPS, LL_USES };
+
+struct ll_block {       /* Dispatch: a block walks tokens b, b + grid, ... */
+    uint64_t token;     /* In all ranks' numbering. */
+    uint64_t issued_ps; /* The token's sends began. */
+    uint64_t done_ps;   /* The latest of its sends so far. */
+    uint32_t stalled;   /* Sends that wait for a queue pair. */
+    bool linked;        /* Its stores are on the NVLink port. */
+};
+
+struct ll {
+    const struct sim_exchange *exchange;
+    const struct fabric_machine *machine;
+    const struct fabric_ll_costs *costs;
+    const struct sim_traffic *traffic;
+    const struct sim_message *messages;
+    struct sim_timing *timing;
+    struct sim_engine *engine;
+    enum sim_direction direction;
+    uint64_t row_bytes, message_count;
+    uint32_t ranks, experts, local; /* R, E, L = E / R. */
+    uint32_t groups_per_block, warps, grid;
+    struct ll_rank *rank;
+    struct ll_block *block;   /* Dispatch: [R x grid]. */
+    struct ll_queue_pair *qp; /* [R x E] */
+    uint32_t *gates;          /* [R x E]: what a publish still waits for; combine: stalls. */
+    uint64_t *flag_land_ps;   /* [R x E] by sender's group, or LL_NEVER. */
+    uint64_t *rung_ps;        /* [messages + R x E]: when the NIC was told. */
+    uint32_t *next;           /* [messages + R x E] */
+    struct fabric_share_job *jobs;
+};
+
+static inline uint32_t ll_group(const struct ll *ll, uint32_t rank, uint32_t peer, uint32_t local)
+{
+    return rank * ll->experts + peer * ll->local + local;
+}
+
+/* Where a group of a sender leads: the peer, and the local expert (the receiver's in dispatch,
+ * the sender's in combine). */
+static inline uint32_t ll_peer(const struct ll *ll, uint32_t group)
+{
+    return group % ll->experts / ll->local;
+}
+
+/* Rows of a sender's group, and its first message in combine's order. */
+uint64_t ll_rows(const struct ll *ll, uint32_t group);
+uint64_t ll_first_row(const struct ll *ll, uint32_t group);
+enum sim_link_class ll_link_class(const struct ll *ll, uint32_t group);
+
+/* sim/ll_wire.c. */
+void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint64_t bytes, uint64_t now_ps);
+int ll_link_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
+uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t last_ps,
+                      uint64_t bytes);
+/* Post a row on its group's queue pair: 1, or 0 when the ring is full and the row waits. */
+int ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps);
+void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps);
+void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps);
+void ll_nic_credit(struct ll *ll, uint32_t group, uint64_t now_ps);
+void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint64_t bytes, uint64_t now_ps);
+int ll_sm_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
+
+/* sim/ll.c: a group's publish, its arrival, the ends of halves and kernels. */
+void ll_publish(struct ll *ll, uint32_t group, uint64_t now_ps);
+void ll_flag_landed(struct ll *ll, uint32_t group, uint64_t land_ps);
+void ll_end(struct ll *ll, uint32_t rank, uint64_t now_ps);
+
+/* sim/ll_dispatch.c, sim/ll_combine.c: the halves. unstalled: a row of group got its slot. */
+void ll_dispatch_event(struct ll *ll, const struct sim_event *event);
+void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps);
+void ll_dispatch_landed(struct ll *ll, uint32_t group, uint64_t land_ps);
+void ll_combine_event(struct ll *ll, const struct sim_event *event);
+void ll_combine_landed(struct ll *ll, uint32_t rank);
+void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps);
+
+#endif
