@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <stddef.h>
 
+#define PS_PER_S UINT64_C(1000000000000)
+
 static uint64_t rate(const struct fabric_share *share)
 {
     const uint64_t even = share->capacity_bytes_per_s / share->count;
@@ -40,7 +42,7 @@ void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, 
     assert(bytes > 0);
     advance(share, now_ps);
     if (share->count == 0) share->served = 0;
-    const struct fabric_share_job job = {share->served + (fabric_u128)bytes * FABRIC_PS_PER_S,
+    const struct fabric_share_job job = {share->served + (fabric_u128)bytes * PS_PER_S,
                                          share->arrivals++, id};
     uint32_t i = share->count++;
     while (i > 0 && before(&job, &share->jobs[(i - 1) / 2])) {

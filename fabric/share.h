@@ -13,11 +13,12 @@
 #define FABRIC_SHARE_H
 
 #include <stdint.h>
-#include "fabric/transfer.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+__extension__ typedef unsigned __int128 fabric_u128;
 
 struct fabric_share_job {
     fabric_u128 end; /* Value of the virtual clock at which it is done. */

@@ -187,6 +187,10 @@ static int open_state(struct ll *ll, char *err, size_t err_len)
         ll->flag_land_ps[g] = LL_NEVER;
     }
     for (uint32_t r = 0; r < ll->ranks; r++) init_rank(ll, r, jobs);
+    ll->row_link_ps = fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.capacity_bytes_per_s);
+    if (ll->machine->nic_goodput_bytes_per_s > 0)
+        ll->row_nic_ps = ll->machine->nic_message_ps +
+                         fabric_transfer_ps(ll->row_bytes, ll->machine->nic_goodput_bytes_per_s);
     return 0;
 }
 

@@ -98,8 +98,7 @@ static void land_group(struct ll *ll, uint32_t group, uint64_t now_ps)
     const uint64_t from_ps = rank->begin_ps + ll->costs->row_chain_ps;
     const uint64_t alone_ps = rank->begin_ps + chain_ps(ll, rows);
     const uint64_t last_ps = now_ps > alone_ps ? now_ps : alone_ps;
-    const uint64_t land_ps =
-        ll_link_land(ll, ll_peer(ll, group), from_ps, last_ps, rows * ll->row_bytes);
+    const uint64_t land_ps = ll_link_land(ll, ll_peer(ll, group), from_ps, last_ps, rows);
     spread_rows(ll, group, from_ps, land_ps);
     sim_engine_schedule(ll->engine, land_ps + ll->machine->nvlink_flight_ps, LL_GROUP, group, 0);
 }

@@ -99,8 +99,7 @@ static void land_token(struct ll *ll, uint32_t block, uint64_t now_ps)
          m++) {
         const struct sim_message *message = &ll->messages[m];
         if (message->link_class != SIM_LINK_NVLINK) continue;
-        const uint64_t land_ps =
-            ll_link_land(ll, message->dst_rank, b->issued_ps, now_ps, ll->row_bytes);
+        const uint64_t land_ps = ll_link_land(ll, message->dst_rank, b->issued_ps, now_ps, 1);
         const uint64_t known_ps = land_ps + ll->machine->nvlink_flight_ps;
         ll->timing->land_ps[m] = land_ps;
         if (known_ps > b->done_ps) b->done_ps = known_ps;

@@ -9,8 +9,8 @@
 #ifndef SIM_LL_STATE_H
 #define SIM_LL_STATE_H
 
+#include "fabric/link.h"
 #include "fabric/share.h"
-#include "fabric/transfer.h"
 #include "sim/exchange.h"
 
 enum { LL_WARPS = 32, LL_DOORBELL = 4, LL_REDUCE_GROUPS = 2 };
@@ -83,7 +83,8 @@ struct ll {
     struct sim_engine *engine;
     enum sim_direction direction;
     uint64_t row_bytes, message_count;
-    uint32_t ranks, experts, local; /* R, E, L = E / R. */
+    uint64_t row_link_ps, row_nic_ps; /* A row at an NVLink port; at a NIC. */
+    uint32_t ranks, experts, local;   /* R, E, L = E / R. */
     uint32_t groups_per_block, warps, grid;
     struct ll_rank *rank;
     struct ll_block *block;   /* Dispatch: [R x grid]. */
@@ -116,7 +117,7 @@ enum sim_link_class ll_link_class(const struct ll *ll, uint32_t group);
 void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint64_t bytes, uint64_t now_ps);
 int ll_link_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
 uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t last_ps,
-                      uint64_t bytes);
+                      uint64_t rows);
 /* Post a row on its group's queue pair: 1, or 0 when the ring is full and the row waits. */
 int ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps);
 void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps);

@@ -69,13 +69,13 @@ int ll_link_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job)
 }
 
 uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t last_ps,
-                      uint64_t bytes)
+                      uint64_t rows)
 {
     struct ll_rank *r = &ll->rank[dst];
     struct sim_resource_use *use = &r->use[LL_LINK_IN];
     const uint64_t start_ps = first_ps > r->link_in_free_ps ? first_ps : r->link_in_free_ps;
-    r->link_in_free_ps = start_ps + fabric_transfer_ps(bytes, r->link.capacity_bytes_per_s);
-    use->bytes += bytes;
+    r->link_in_free_ps = start_ps + rows * ll->row_link_ps;
+    use->bytes += rows * ll->row_bytes;
     if (r->link_in_free_ps <= last_ps) return last_ps + ll->machine->nvlink_flight_ps;
     use->stall_ps += r->link_in_free_ps - last_ps;
     return r->link_in_free_ps + ll->machine->nvlink_flight_ps;
@@ -101,8 +101,7 @@ int ll_sm_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job)
 static uint64_t service_ps(const struct ll *ll, uint32_t entry)
 {
     if (entry >= ll->message_count) return ll->costs->nic_flag_ps;
-    return ll->machine->nic_message_ps +
-           fabric_transfer_ps(ll->row_bytes, ll->machine->nic_goodput_bytes_per_s);
+    return ll->row_nic_ps;
 }
 
 static void send_first(struct ll *ll, uint32_t rank)
