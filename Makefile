@@ -198,8 +198,8 @@ $(BUILD)/demo-trace: $(BUILD)/tools/demo_trace.o $(BUILD)/libepsim.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LIBS)
 
-tidy: ## check the rules of the source tree (tools/tidy.sh)
-	@tools/tidy.sh
+tidy: $(GEN_HEADERS) ## check the rules of the source tree (tools/tidy.sh)
+	@CC='$(CC)' BUILD='$(BUILD)' tools/tidy.sh
 
 # --- the reference as a library ------------------------------------------------------------------
 $(BUILD)/libepsim_ref.a: $(REF_OBJ)

@@ -65,12 +65,13 @@ test_packages()
     if has "${CC%% *}"; then headers check.h:check; else need check; fi
     has pkg-config || need pkg-config
     has git || need git
+    has sqlite3 || need sqlite3 # for the README's questions to a database
 }
 
 all_packages()
 {
     for pair in clang:clang clang-format:clang-format clang-tidy:clang-tidy g++:g++ \
-        gnuplot:gnuplot-nox chromium:chromium valgrind:valgrind python3:python3; do
+        gnuplot:gnuplot-nox chromium:chromium python3:python3; do
         has "${pair%%:*}" || need "${pair#*:}"
     done
     echo 'int main(void) { return 0; }' |

@@ -147,7 +147,7 @@ headers()
     export cxx
     # shellcheck disable=SC2016  # the inner shell expands
     sources h | xargs -r -P "$(nproc)" -I{} sh -c '
-        flags="-fsyntax-only -D_GNU_SOURCE -I. -Ibuild"
+        flags="-fsyntax-only -D_GNU_SOURCE -I. -I${BUILD:-build}"
         echo "#include \"{}\"" | "${CC:-gcc}" -std=c11 $flags -x c - >/dev/null 2>&1 ||
             echo "{}:1: does not compile alone in C"
         echo "#include \"{}\"" | $cxx -std=c++17 $flags -x c++ - >/dev/null 2>&1 ||
