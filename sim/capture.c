@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CASE_TEXT_MAX = 1 << 16, EXPERTS_MAX = 1 << 16, SMS_MAX = 1 << 16, SMS_DEFAULT = 20 };
+enum { CASE_TEXT_MAX = 1 << 16, EXPERTS_MAX = 4096, SMS_MAX = 512, SMS_DEFAULT = 20 };
 
 const struct sim_tensor *sim_capture_find(const struct sim_capture *capture, uint32_t rank,
                                           const char *name)
