@@ -49,14 +49,19 @@ static inline uint64_t ref_expert_matrix_scales(uint32_t hidden, uint32_t inter)
     return (uint64_t)(hidden / REF_GROUP_CHANNELS) * (inter / REF_GROUP_CHANNELS);
 }
 
-/* Fills one matrix of `expert` from a seed: codes are a hash of (seed, expert, matrix, index)
- * without NaN, scales are powers of two near 2^-10 so that activations stay near 1. matrix is
- * 0, 1, 2 for gate, up, down. The same numbers on every machine: integers only. */
+/* Fills one matrix of `expert` from a seed, integers only, so the same everywhere. matrix is 0,
+ * 1, 2 for gate, up, down. With key = ref_digest_mix(ref_digest_mix(seed, expert), matrix), code
+ * i is byte i % 8, lowest first, of scramble(key + (i / 8) * REF_DIGEST_STEP), a NaN code with
+ * bit 40 flipped; scale i is 2^-13 with the top 23 bits of scramble(~key + i * REF_DIGEST_STEP)
+ * as mantissa: small enough that a few thousand products of order 100 sum to order 1. */
 void ref_expert_fill(uint64_t seed, uint32_t expert, uint32_t matrix, uint32_t hidden,
                      uint32_t inter, uint8_t *codes, float *scales);
 
-/* Bytes of scratch that ref_expert_mlp() needs for these shapes, any alignment of 8. */
+/* Bytes of scratch that ref_expert_mlp() needs for these shapes, aligned to 8. */
 uint64_t ref_expert_mlp_scratch_bytes(uint64_t rows, uint32_t hidden, uint32_t inter);
+
+/* The step between the GEMMs: gate[i] = bf16(silu(gate[i]) * up[i]), in place. */
+void ref_expert_activate(uint16_t *gate, const uint16_t *up, uint64_t count);
 
 /* out [rows][hidden] = down(quantise(silu(gate(x)) * up(x))) for rows already in FP8 (any recipe
  * but bf16), in this order and no other:

@@ -7,8 +7,8 @@
  *   input       cuda satfinite  cuda nosat  torch <= 2.11  torch >= 2.12  ml_dtypes
  *   464.00003   7E              7F          7F             7E             7F
  *   -480        FE              FF          FF             FE             FF
- *   +Inf        7E              7F          7F             not known      7F
- *   NaN, -NaN   7F, 7F          7F, 7F      7F, FF         not known      7F, FF
+ *   +Inf        7E              7F          7F             7E             7F
+ *   NaN, -NaN   7F, 7F          7F, 7F      7F, FF         7F, FF         7F, FF
  *
  * The saturating one is branch free, for the quantising loops. */
 #ifndef REF_FP8_H
@@ -68,8 +68,8 @@ static inline uint8_t ref_e4m3_from_f32_torch(float value)
     return (uint8_t)(code | ((bits >> 24) & 0x80u));
 }
 
-/* torch from 2.12: finite values saturate. NaN and infinities are not verified there; they
- * are taken to keep their sign as before and to saturate. */
+/* torch from 2.12: all but NaN saturates, infinities too; NaN keeps its sign (seen with 2.15 on
+ * a CPU). */
 static inline uint8_t ref_e4m3_from_f32_torch_2_12(float value)
 {
     const uint32_t bits = ref_f32_bits(value);

@@ -35,7 +35,7 @@ enum nan_form {
     NAN_7F,         /* The maximum drops it; the cast makes it 7F. */
     NAN_FE,         /* The maximum drops it; clamping from below makes it -448. */
     NAN_GROUP_CUDA, /* The maximum is NaN, so is all; GPU arithmetic has one NaN, positive. */
-    NAN_GROUP_CPU   /* The same on x86: an operand's sign survives, a new NaN is negative. */
+    NAN_GROUP_CPU   /* The same on x86, where NaN has a sign: cpu_nan_code(). */
 };
 
 struct recipe_rule {
@@ -224,12 +224,14 @@ REF_INLINE uint32_t max_bits(const uint16_t *x)
     return (uint32_t)max;
 }
 
-/* x86 keeps the sign of a NaN operand, the first one's if both are, and makes a negative NaN of
- * an invalid operation; torch's cast keeps the sign. The factor of such a group is a NaN made
- * from |x|, hence positive. */
-static uint8_t cpu_nan_code(uint16_t x, float factor)
+/* Signs as seen with torch on x86: a NaN factor was made from |x| and is positive; it is the
+ * first operand of the product, so it wins; a quotient keeps the sign of x; and an invalid
+ * operation (infinity times 0, infinity over infinity) makes a negative NaN. */
+static uint8_t cpu_nan_code(const struct recipe_rule *rule, uint16_t x, float factor)
 {
-    if ((x & 0x7FFFu) > 0x7F80u) return x & 0x8000u ? 0xFF : 0x7F;
+    const bool x_nan = (x & 0x7FFFu) > 0x7F80u;
+
+    if (x_nan && (rule->factor == BY_SCALE || !is_nan(factor))) return x & 0x8000u ? 0xFF : 0x7F;
     return is_nan(factor) ? 0x7F : 0xFF;
 }
 
@@ -243,7 +245,7 @@ static uint8_t special_code(const struct recipe_rule *rule, uint16_t x, float fa
         return torch_cast ? ref_e4m3_from_f32_torch(value) : ref_e4m3_from_f32_sat(value);
     switch (rule->nan) {
     case NAN_FE: return 0xFE;
-    case NAN_GROUP_CPU: return cpu_nan_code(x, factor);
+    case NAN_GROUP_CPU: return cpu_nan_code(rule, x, factor);
     case NAN_7F:
     case NAN_GROUP_CUDA:
     default: return 0x7F;
