@@ -55,4 +55,7 @@ int command_fail(const struct command_spec *spec, int status, const char *messag
  * EXIT_ENVIRONMENT when standard output cannot be written. */
 int command_print_json(json_t *document);
 
+/* The subcommands, each in tools/cmd_NAME.c. argv[0] is the subcommand's name. */
+int cmd_expect(int argc, char **argv);
+
 #endif

@@ -14,6 +14,7 @@ struct command {
 
 /* One line each; a command's own file says more. */
 static const struct command COMMANDS[] = {
+    {"expect", cmd_expect, "the reference's results for inputs in the capture format"},
     {NULL, NULL, NULL},
 };
 
