@@ -24,7 +24,8 @@ say = $(if $(V),,@echo '  $(1)	$(2)')
 # --- flags ---------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wcast-align \
         -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla -Wformat=2 -Wwrite-strings \
-        -Wswitch-enum -Wc++-compat
+        -Wswitch-enum -Wc++-compat \
+        $(if $(findstring clang,$(CC)),-Wno-string-conversion) # assert(condition && "words") is fine
 EPSIM_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -I$(BUILD) -UNDEBUG -ffp-contract=off -fno-math-errno \
         -fPIC -pthread -MMD -MP $(WARN) $(WERROR)
 

@@ -151,6 +151,7 @@ const char *table_bytes(uint64_t bytes, char text[16])
     const uint64_t scale = whole >= 100 ? 1 : whole >= 10 ? 10 : 100;
     const uint64_t shown =
         bytes / (divisor / scale) + (bytes % (divisor / scale) * 2 >= divisor / scale);
+    assert(shown <= 1000);
     const int digits = scale == 1 ? 0 : scale == 10 ? 1 : 2;
 
     if (digits == 0)
