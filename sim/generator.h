@@ -12,6 +12,7 @@
 #ifndef SIM_GENERATOR_H
 #define SIM_GENERATOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,9 @@ struct sim_generator {
     uint32_t nodes;     /* limited only: divides experts. */
     uint64_t seed;
 };
+
+/* Does text begin with a generator's name (whatever its parameter)? */
+bool sim_generator_named(const char *text);
 
 /* Read "NAME" or "NAME:PARAMETER". 0, or -1 with one line; *generator only on success. */
 int sim_generator_parse(const char *text, uint32_t experts, uint32_t topk, uint32_t nodes,

@@ -1,0 +1,52 @@
+/* sim/exchange.c - storage of one exchange's times. */
+#include "sim/exchange.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int sim_timing_open(struct sim_timing *timing, uint32_t ranks, uint64_t message_max, char *err,
+                    size_t err_len)
+{
+    /* In, out and NIC in, out of every rank, its SMs, queue pairs and memory, and some spare. */
+    struct sim_timing made = {
+        .message_max = message_max, .ranks = ranks, .resource_max = 8 * ranks + 16};
+    uint64_t **per_rank[] = {&made.end_ps, &made.send_ps, &made.recv_ps, &made.notify_ps,
+                             &made.wait_ps};
+
+    assert(ranks > 0);
+    made.land_ps = (uint64_t *)calloc(message_max + 1, sizeof(uint64_t));
+    made.depart_ps = (uint64_t *)calloc(message_max + 1, sizeof(uint64_t));
+    made.awaited = (uint32_t *)calloc(ranks, sizeof(uint32_t));
+    made.resources =
+        (struct sim_resource_use *)calloc(made.resource_max, sizeof(struct sim_resource_use));
+    bool whole = made.land_ps != NULL && made.depart_ps != NULL && made.awaited != NULL &&
+                 made.resources != NULL;
+    for (size_t i = 0; i < sizeof per_rank / sizeof per_rank[0]; i++) {
+        *per_rank[i] = (uint64_t *)calloc(ranks, sizeof(uint64_t));
+        whole = whole && *per_rank[i] != NULL;
+    }
+    if (!whole) {
+        sim_timing_close(&made);
+        snprintf(err, err_len, "times of %" PRIu64 " messages: out of memory", message_max);
+        return -1;
+    }
+    *timing = made;
+    return 0;
+}
+
+void sim_timing_close(struct sim_timing *timing)
+{
+    free(timing->land_ps);
+    free(timing->depart_ps);
+    free(timing->end_ps);
+    free(timing->send_ps);
+    free(timing->recv_ps);
+    free(timing->notify_ps);
+    free(timing->awaited);
+    free(timing->wait_ps);
+    free(timing->resources);
+    memset(timing, 0, sizeof *timing);
+}

@@ -1,0 +1,225 @@
+/* sim/generator.c - the routing generators. Weights come from ref/mathfn.h in fp32 and become
+ * integers before anything is drawn, so a seed gives the same rows on every libc. */
+#include "sim/generator.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ref/mathfn.h"
+#include "ref/routing.h"
+#include "sim/rng.h"
+#include "sim/settings.h"
+
+enum { PURPOSE_ROWS = 1, PURPOSE_WEIGHTS = 2, PURPOSE_HOT = 3 };
+
+static const struct {
+    const char *name;
+    enum sim_generator_kind kind;
+    bool has_parameter;
+} KINDS[] = {
+    {"uniform", SIM_GENERATOR_UNIFORM, false}, {"lognormal", SIM_GENERATOR_LOGNORMAL, true},
+    {"hot", SIM_GENERATOR_HOT, true},          {"roundrobin", SIM_GENERATOR_ROUNDROBIN, false},
+    {"limited", SIM_GENERATOR_LIMITED, true},
+};
+
+bool sim_generator_named(const char *text)
+{
+    const size_t span = strcspn(text, ":");
+    for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++)
+        if (strlen(KINDS[i].name) == span && memcmp(KINDS[i].name, text, span) == 0) return true;
+    return false;
+}
+
+/* "1.25" -> 125; at most two decimals. */
+static int parse_hundredths(const char *text, uint32_t max, uint32_t *out)
+{
+    char whole[16] = "";
+    uint64_t units = 0, cents = 0;
+    const size_t span = strcspn(text, ".");
+    const char *decimals = text[span] == '.' ? text + span + 1 : "0";
+    if (span == 0 || span >= sizeof whole || strlen(decimals) > 2) return -1;
+    memcpy(whole, text, span);
+    if (sim_parse_u64(whole, 0, max / 100, &units) != 0) return -1;
+    if (sim_parse_u64(decimals, 0, 99, &cents) != 0) return -1;
+    if (strlen(decimals) == 1) cents *= 10;
+    if (units * 100 + cents > max) return -1;
+    *out = (uint32_t)(units * 100 + cents);
+    return 0;
+}
+
+static int parse_parameter(enum sim_generator_kind kind, const char *text, uint32_t nodes,
+                           uint32_t *out)
+{
+    uint64_t number = 0;
+    if (kind == SIM_GENERATOR_LOGNORMAL) return parse_hundredths(text, 400, out);
+    if (sim_parse_u64(text, kind == SIM_GENERATOR_HOT ? 0 : 1,
+                      kind == SIM_GENERATOR_HOT ? 100 : nodes, &number) != 0)
+        return -1;
+    *out = (uint32_t)number;
+    return 0;
+}
+
+int sim_generator_parse(const char *text, uint32_t experts, uint32_t topk, uint32_t nodes,
+                        uint64_t seed, struct sim_generator *generator, char *err, size_t err_len)
+{
+    struct sim_generator read = {SIM_GENERATOR_UNIFORM, 0, experts, topk, nodes, seed};
+    const size_t span = strcspn(text, ":");
+
+    if (experts < 1 || experts > SIM_EXPERTS_MAX || topk < 1 || topk > experts ||
+        topk > REF_TOPK_MAX) {
+        snprintf(err, err_len,
+                 "--routing: top-%" PRIu32 " of %" PRIu32
+                 " experts: at most %d experts and top-%d can be drawn",
+                 topk, experts, SIM_EXPERTS_MAX, REF_TOPK_MAX);
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++) {
+        if (strlen(KINDS[i].name) != span || memcmp(KINDS[i].name, text, span) != 0) continue;
+        read.kind = KINDS[i].kind;
+        if (KINDS[i].has_parameter != (text[span] == ':')) break;
+        if (KINDS[i].has_parameter &&
+            parse_parameter(read.kind, text + span + 1, nodes, &read.parameter) != 0)
+            break;
+        if (read.kind == SIM_GENERATOR_LIMITED &&
+            (experts % nodes != 0 || topk > read.parameter * (experts / nodes)))
+            break;
+        *generator = read;
+        return 0;
+    }
+    snprintf(
+        err, err_len,
+        "--routing: %.64s: must be uniform, lognormal:S (0 to 4), hot:N (percent), roundrobin, "
+        "limited:G (at most %" PRIu32 " nodes, room for top-%" PRIu32 "), or a trace file",
+        text, nodes, topk);
+    return -1;
+}
+
+/* K distinct of E: draw and draw again. K is small against E or E is small. */
+static void draw_uniform(struct sim_rng *rng, uint32_t experts, uint32_t topk, uint32_t have,
+                         int64_t *row)
+{
+    while (have < topk) {
+        const int64_t expert = sim_rng_below(rng, experts);
+        bool taken = false;
+        for (uint32_t k = 0; k < have; k++) taken |= row[k] == expert;
+        if (!taken) row[have++] = expert;
+    }
+}
+
+/* Cumulative integer weights of a layer's experts: exp(S x deviate) in units of 2^-16, at least 1,
+ * where the deviate is twelve uniforms less six (mean 0, variance 1). */
+static void layer_weights(const struct sim_generator *generator, uint32_t layer,
+                          uint64_t *cumulative)
+{
+    struct sim_rng rng = sim_rng_stream(generator->seed, PURPOSE_WEIGHTS, layer, 0, 0);
+    uint64_t sum = 0;
+    for (uint32_t e = 0; e < generator->experts; e++) {
+        int64_t deviate = 0; /* In units of 2^-16. */
+        for (int i = 0; i < 12; i++) deviate += sim_rng_below(&rng, 65536);
+        deviate -= INT64_C(6) * 65536;
+        const float power = (float)(deviate * (int64_t)generator->parameter) / (65536.0f * 100.0f);
+        sum += (uint64_t)(ref_expf(power) * 65536.0f) + 1;
+        cumulative[e] = sum;
+    }
+}
+
+static uint32_t pick(const uint64_t *cumulative, uint32_t count, uint64_t at)
+{
+    uint32_t low = 0, high = count - 1;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (cumulative[middle] > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static void draw_weighted(struct sim_rng *rng, const uint64_t *cumulative, uint32_t experts,
+                          uint32_t topk, int64_t *row)
+{
+    const uint64_t sum = cumulative[experts - 1];
+    uint32_t have = 0, tries = 0;
+    while (have < topk && tries++ < 64 * topk) {
+        const int64_t expert = pick(cumulative, experts, sim_rng_next(rng) % sum);
+        bool taken = false;
+        for (uint32_t k = 0; k < have; k++) taken |= row[k] == expert;
+        if (!taken) row[have++] = expert;
+    }
+    draw_uniform(rng, experts, topk, have, row); /* Extreme skew: fill up evenly. */
+}
+
+/* Best topk of scores, descending, among experts whose node is kept. */
+static void draw_limited(const struct sim_generator *generator, struct sim_rng *rng, int64_t *row)
+{
+    uint32_t scores[SIM_EXPERTS_MAX];
+    const uint32_t per_node = generator->experts / generator->nodes;
+    uint32_t kept = generator->nodes;
+    for (uint32_t e = 0; e < generator->experts; e++) /* 0 is "node lost", so never drawn. */
+        scores[e] = (uint32_t)(sim_rng_next(rng) >> 33) + 1;
+    while (kept > generator->parameter) { /* Lose the node whose best expert is worst. */
+        uint32_t worst = 0, worst_best = UINT32_MAX;
+        for (uint32_t n = 0; n < generator->nodes; n++) {
+            uint32_t best = 0;
+            for (uint32_t i = 0; i < per_node; i++)
+                if (scores[n * per_node + i] > best) best = scores[n * per_node + i];
+            if (best > 0 && best <= worst_best) {
+                worst = n;
+                worst_best = best;
+            }
+        }
+        memset(scores + (size_t)worst * per_node, 0, per_node * sizeof scores[0]);
+        kept--;
+    }
+    for (uint32_t k = 0; k < generator->topk; k++) {
+        uint32_t best = 0;
+        for (uint32_t e = 1; e < generator->experts; e++)
+            if (scores[e] > scores[best]) best = e;
+        assert(scores[best] > 0);
+        scores[best] = 0;
+        row[k] = best;
+    }
+}
+
+/* One row of the hot generator: the layer's hot expert stands first in N percent of rows. */
+static void draw_hot(const struct sim_generator *generator, struct sim_rng *rng, int64_t hot,
+                     int64_t *row)
+{
+    const bool takes_hot = sim_rng_below(rng, 100) < generator->parameter;
+    row[0] = hot;
+    draw_uniform(rng, generator->experts, generator->topk, 1, row);
+    if (takes_hot || generator->topk == generator->experts) return;
+    do row[0] = sim_rng_below(rng, generator->experts);
+    while (row[0] == hot);
+    draw_uniform(rng, generator->experts, generator->topk, 1, row);
+}
+
+void sim_generator_draw(const struct sim_generator *generator, uint64_t step, uint32_t layer,
+                        uint32_t rank, uint32_t tokens, int64_t *topk_idx)
+{
+    uint64_t cumulative[SIM_EXPERTS_MAX];
+    const uint32_t experts = generator->experts, topk = generator->topk;
+    struct sim_rng rng = sim_rng_stream(generator->seed, PURPOSE_ROWS, step, layer, rank);
+    struct sim_rng hot_rng = sim_rng_stream(generator->seed, PURPOSE_HOT, layer, 0, 0);
+    const int64_t hot = sim_rng_below(&hot_rng, experts);
+
+    assert(experts >= 1 && experts <= SIM_EXPERTS_MAX && topk >= 1 && topk <= experts);
+    if (generator->kind == SIM_GENERATOR_LOGNORMAL) layer_weights(generator, layer, cumulative);
+    for (uint32_t t = 0; t < tokens; t++) {
+        int64_t *row = topk_idx + (uint64_t)t * topk;
+        switch (generator->kind) {
+        case SIM_GENERATOR_UNIFORM: draw_uniform(&rng, experts, topk, 0, row); break;
+        case SIM_GENERATOR_LOGNORMAL: draw_weighted(&rng, cumulative, experts, topk, row); break;
+        case SIM_GENERATOR_HOT: draw_hot(generator, &rng, hot, row); break;
+        case SIM_GENERATOR_LIMITED: draw_limited(generator, &rng, row); break;
+        case SIM_GENERATOR_ROUNDROBIN:
+            for (uint32_t k = 0; k < topk; k++)
+                row[k] = (int64_t)((((uint64_t)rank * tokens + t) * topk + k) % experts);
+            break;
+        }
+    }
+}

@@ -1,0 +1,181 @@
+/* sim/plan.c - reads and checks what a run was asked for. */
+#include "sim/plan.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ref/ll_phase.h"
+#include "ref/normal_phase.h"
+#include "sim/generator.h"
+#include "sim/rules.h"
+
+__attribute__((format(printf, 2, 3))) static void note(struct sim_plan *plan, const char *format,
+                                                       ...)
+{
+    va_list arguments;
+    assert(plan->note_count < SIM_NOTES_MAX);
+    va_start(arguments, format);
+    vsnprintf(plan->notes[plan->note_count++], sizeof plan->notes[0], format, arguments);
+    va_end(arguments);
+}
+
+bool sim_plan_is_trace(const struct sim_settings *settings)
+{
+    return !sim_generator_named(settings->routing);
+}
+
+static int choose_mode(struct sim_plan *plan, char *err, size_t err_len)
+{
+    const struct sim_settings *settings = &plan->settings;
+    plan->mode = strcmp(settings->mode, "normal") == 0 ? SIM_MODE_NORMAL : SIM_MODE_LL;
+    if (!ref_recipe_parse(settings->recipe, &plan->recipe)) {
+        snprintf(err, err_len,
+                 "--recipe: %.24s: must be bf16, fp8, fp8r, ue8m0 or a recipe's own name",
+                 settings->recipe);
+        return -1;
+    }
+    plan->expert = strcmp(settings->expert, "mlp") == 0        ? SIM_EXPERT_MLP
+                   : strcmp(settings->expert, "identity") == 0 ? SIM_EXPERT_IDENTITY
+                                                               : SIM_EXPERT_STANDIN;
+    if (plan->expert == SIM_EXPERT_MLP &&
+        (plan->mode != SIM_MODE_LL || ref_recipe_payload_bytes(plan->recipe) != 1)) {
+        snprintf(err, err_len, "--expert: mlp: needs --mode ll and an FP8 recipe");
+        return -1;
+    }
+    return 0;
+}
+
+/* "", "N" or "A-B" within the model's MoE layers (and the trace's, when there is one). */
+static int choose_layers(struct sim_plan *plan, uint32_t trace_layers, char *err, size_t err_len)
+{
+    const char *text = plan->settings.layers;
+    const uint32_t have = plan->model.moe_layers;
+    const uint32_t limit = trace_layers > 0 && trace_layers < have ? trace_layers : have;
+    const char *dash = strchr(text, '-');
+    char first_text[24] = "";
+    uint64_t first = 0, last = 0;
+
+    if (text[0] == '\0' && trace_layers > 0 && trace_layers != have) {
+        snprintf(err, err_len,
+                 "%s: %" PRIu32 " layers, but model %s has %" PRIu32
+                 " MoE layers: they must be equal (or choose some with --layers)",
+                 plan->settings.routing, trace_layers, plan->model.name, have);
+        return -1;
+    }
+    if (text[0] == '\0') {
+        last = have - 1;
+    } else if (dash == NULL) {
+        if (sim_parse_u64(text, 1, limit, &last) != 0) goto bad;
+        last--;
+    } else {
+        if ((size_t)(dash - text) >= sizeof first_text) goto bad;
+        memcpy(first_text, text, (size_t)(dash - text));
+        if (sim_parse_u64(first_text, 0, limit - 1, &first) != 0 ||
+            sim_parse_u64(dash + 1, first, limit - 1, &last) != 0)
+            goto bad;
+    }
+    if (last - first >= SIM_LAYERS_MAX) goto bad;
+    for (uint64_t l = first; l <= last; l++) plan->layers[plan->layer_count++] = (uint32_t)l;
+    return 0;
+bad:
+    snprintf(err, err_len,
+             "--layers: %.48s: must be N (the first N) or A-B with layers from 0 to %" PRIu32, text,
+             limit - 1);
+    return -1;
+}
+
+static int check_rules(struct sim_plan *plan, char *err, size_t err_len)
+{
+    struct sim_rules_input input;
+    struct sim_rule rules[SIM_RULES];
+    char refusal[SIM_RULE_REFUSAL_MAX];
+
+    if (sim_rules_input_from_settings(&plan->settings, &plan->model, &plan->machine, 0,
+                                      plan->tokens, plan->capacity, &input, err, err_len) != 0)
+        return -1;
+    input.mode = plan->mode;
+    input.hidden = plan->hidden;
+    input.topk = plan->topk;
+    plan->nodes = input.nodes;
+    plan->qp_depth = input.qp_depth;
+    sim_rules_check(&input, rules);
+    if (sim_rules_allow(rules, plan->settings.allow, err, err_len) != 0) return -1;
+    if (sim_rules_refuse(rules, false, refusal, sizeof refusal) > 0) {
+        snprintf(err, err_len, "refused: %s", refusal);
+        return -1;
+    }
+    for (uint32_t i = 0; i < SIM_RULES; i++) {
+        if (plan->note_count == SIM_NOTES_MAX) break;
+        if (rules[i].lifted)
+            note(plan, "rule %s is lifted: %.120s", rules[i].name, rules[i].text);
+        else if (rules[i].model_only)
+            note(plan, "model only, no shipped kernel has this shape: %.120s", rules[i].text);
+    }
+    return 0;
+}
+
+int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, uint32_t trace_topk,
+                  struct sim_plan *plan, char *err, size_t err_len)
+{
+    memset(plan, 0, sizeof *plan);
+    plan->settings = *settings;
+    plan->from_trace = trace_layers > 0;
+    if (fabric_machine_load(settings->machine, &plan->machine, err, err_len) != 0) return -1;
+    if (sim_model_load(settings->model, &plan->model, err, err_len) != 0) return -1;
+    if (settings->scenario[0] != '\0' &&
+        sim_scenario_load(settings->scenario, &plan->scenario, err, err_len) != 0)
+        return -1;
+    if (choose_mode(plan, err, err_len) != 0) return -1;
+    plan->ranks = settings->ep;
+    plan->experts = plan->model.experts;
+    plan->topk = trace_topk > 0 ? trace_topk : plan->model.topk;
+    plan->hidden = plan->model.hidden_padded;
+    if (plan->hidden != plan->model.hidden)
+        note(plan,
+             "hidden %" PRIu32 " is padded to %" PRIu32 ", the next that the kernels are built for",
+             plan->model.hidden, plan->hidden);
+    if (plan->topk > plan->model.topk) {
+        snprintf(err, err_len, "%s: %" PRIu32 " experts per token, but model %s has top-%" PRIu32,
+                 settings->routing, plan->topk, plan->model.name, plan->model.topk);
+        return -1;
+    }
+    if (plan->topk < plan->model.topk)
+        note(plan, "the trace chooses %" PRIu32 " experts per token, the model %" PRIu32,
+             plan->topk, plan->model.topk);
+    if (choose_layers(plan, trace_layers, err, err_len) != 0) return -1;
+    if (check_rules(plan, err, err_len) != 0) return -1;
+    plan->ranks_per_node = (plan->ranks + plan->nodes - 1) / plan->nodes;
+    for (uint32_t r = 0; r < plan->ranks; r++)
+        plan->token_start[r + 1] = plan->token_start[r] + plan->tokens[r];
+    return 0;
+}
+
+struct sim_traffic_shape sim_plan_shape(const struct sim_plan *plan)
+{
+    struct sim_traffic_shape shape = {.mode = plan->mode,
+                                      .ranks_per_node = plan->ranks_per_node,
+                                      .nvlink = plan->machine.nvlink_bytes_per_s > 0};
+    const uint64_t payload = (uint64_t)plan->hidden * ref_recipe_payload_bytes(plan->recipe);
+    const uint32_t groups = ref_scale_groups(plan->hidden);
+
+    shape.formula_bytes[SIM_DISPATCH] = payload;
+    shape.formula_bytes[SIM_COMBINE] = 2 * (uint64_t)plan->hidden;
+    if (plan->mode == SIM_MODE_LL) {
+        shape.row_bytes[SIM_DISPATCH] = ref_ll_message_bytes(plan->hidden, plan->recipe);
+        shape.row_bytes[SIM_COMBINE] = 2 * (uint64_t)plan->hidden;
+        return shape;
+    }
+    const enum ref_scale_kind kind = ref_recipe_scales(plan->recipe);
+    const uint64_t scale_words = kind == REF_SCALE_NONE  ? 0
+                                 : kind == REF_SCALE_F32 ? groups
+                                                         : ref_scale_packed_words(groups);
+    shape.row_bytes[SIM_DISPATCH] =
+        ref_record_dispatch(payload, 4 * scale_words, plan->topk, plan->nodes > 1).bytes;
+    shape.row_bytes[SIM_COMBINE] =
+        ref_record_combine(plan->hidden, plan->topk, plan->nodes > 1).bytes;
+    return shape;
+}

@@ -1,0 +1,183 @@
+/* sim/record.c - rows of one cell, in a fixed order. */
+#include "sim/record.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+static const char *const OPS[SIM_DIRECTIONS] = {"dispatch", "combine"};
+static const char *const CLASSES[SIM_LINK_CLASSES] = {"local", "nvlink", "nic"};
+
+static int record_loads(struct trace_db *db, const struct sim_cell *cell, char *err, size_t err_len)
+{
+    const struct ref_routing *routing = &cell->routing;
+    uint64_t rows[4096] = {0};
+    assert(routing->experts <= 4096);
+    for (uint64_t i = 0; i < ref_token_count(routing) * routing->topk; i++)
+        if (routing->topk_idx[i] >= 0) rows[routing->topk_idx[i]]++;
+    for (uint32_t e = 0; e < routing->experts; e++) {
+        const struct trace_expert_load row = {cell->step, cell->layer,
+                                              e / ref_local_experts(routing), e, rows[e]};
+        if (trace_db_expert_load(db, &row, err, err_len) != 0) return -1;
+    }
+    return 0;
+}
+
+static int record_checks(struct trace_db *db, const struct sim_cell *cell, char *err,
+                         size_t err_len)
+{
+    for (uint32_t i = 0; i < SIM_STAGES * cell->plan->ranks; i++) {
+        const struct sim_check *check = &cell->checks[i];
+        const bool wrong = check->mismatch_count > 0;
+        const struct trace_check_result row = {.step = cell->step,
+                                               .layer = cell->layer,
+                                               .stage = sim_stage_name(check->stage),
+                                               .backend = cell->plan->settings.backend,
+                                               .rank = check->rank,
+                                               .rows = check->rows,
+                                               .bytes = check->bytes,
+                                               .digest = check->digest,
+                                               .mismatch_count = check->mismatch_count,
+                                               .expert = wrong ? check->expert : -1,
+                                               .src_rank = wrong ? (int64_t)check->src_rank : -1,
+                                               .src_token = wrong ? (int64_t)check->src_token : -1,
+                                               .channel = wrong ? check->channel : -1,
+                                               .expected_hex = wrong ? check->expected_hex : NULL,
+                                               .actual_hex = wrong ? check->actual_hex : NULL,
+                                               .cause = wrong ? check->cause : NULL};
+        if (trace_db_check_result(db, &row, err, err_len) != 0) return -1;
+    }
+    return 0;
+}
+
+/* What each rank's kernel did: when, and the rows and bytes that it sent. */
+static int record_ranks(struct trace_db *db, const struct sim_cell *cell,
+                        enum sim_direction direction, const struct sim_pair_bytes *pairs, char *err,
+                        size_t err_len)
+{
+    const struct sim_timing *timing = &cell->timing[direction];
+    const uint32_t ranks = cell->plan->ranks;
+    for (uint32_t r = 0; r < ranks; r++) {
+        struct trace_span span = {
+            cell->step,        cell->layer, r, "comm", OPS[direction], cell->start_ps[direction][r],
+            timing->end_ps[r], 0,           0};
+        for (uint32_t dst = 0; dst < ranks; dst++) {
+            span.bytes += pairs[(size_t)r * ranks + dst].wire;
+            span.rows += pairs[(size_t)r * ranks + dst].messages;
+        }
+        if (trace_db_span(db, &span, err, err_len) != 0) return -1;
+        const struct trace_wait wait = {cell->step, cell->layer,        OPS[direction],
+                                        r,          timing->awaited[r], timing->wait_ps[r]};
+        if (wait.awaited == r || wait.wait_ps == 0) continue;
+        if (trace_db_wait(db, &wait, err, err_len) != 0) return -1;
+    }
+    return 0;
+}
+
+static int record_pairs(struct trace_db *db, const struct sim_cell *cell,
+                        enum sim_direction direction, const struct sim_pair_bytes *pairs, char *err,
+                        size_t err_len)
+{
+    const uint32_t ranks = cell->plan->ranks;
+    for (uint32_t src = 0; src < ranks; src++) {
+        for (uint32_t dst = 0; dst < ranks; dst++) {
+            const struct sim_pair_bytes *pair = &pairs[(size_t)src * ranks + dst];
+            const struct trace_message_stat row = {
+                cell->step,
+                cell->layer,
+                OPS[direction],
+                src,
+                dst,
+                CLASSES[sim_traffic_link(&cell->traffic, src, dst)],
+                pair->messages,
+                pair->formula,
+                pair->distinct_rank,
+                pair->wire};
+            if (pair->messages == 0 && pair->formula == 0) continue;
+            if (trace_db_message_stat(db, &row, err, err_len) != 0) return -1;
+        }
+    }
+    return 0;
+}
+
+static int record_resources(struct trace_db *db, const struct sim_cell *cell,
+                            enum sim_direction direction, char *err, size_t err_len)
+{
+    const struct sim_timing *timing = &cell->timing[direction];
+    for (uint32_t i = 0; i < timing->resource_count; i++) {
+        const struct sim_resource_use *use = &timing->resources[i];
+        const struct trace_resource_use row = {cell->step, cell->layer,     OPS[direction],
+                                               use->name,  use->kind,       use->busy_ps,
+                                               use->bytes, use->queue_peak, use->stall_ps};
+        if (trace_db_resource_use(db, &row, err, err_len) != 0) return -1;
+    }
+    return 0;
+}
+
+static int record_messages(struct trace_db *db, const struct sim_cell *cell,
+                           enum sim_direction direction, char *err, size_t err_len)
+{
+    const struct sim_traffic *traffic = &cell->traffic;
+    const struct sim_timing *timing = &cell->timing[direction];
+    const uint32_t local = traffic->experts / traffic->ranks;
+    for (uint64_t m = 0; m < traffic->message_count[direction]; m++) {
+        const struct sim_message *message = &traffic->messages[direction][m];
+        const bool remote = message->link_class == SIM_LINK_NIC;
+        const struct trace_message row = {
+            .step = cell->step,
+            .layer = cell->layer,
+            .op = OPS[direction],
+            .src_rank = message->src_rank,
+            .dst_rank = message->dst_rank,
+            .link_class = CLASSES[message->link_class],
+            /* LL: the local index of the expert at whichever end it lives. */
+            .qp = remote && message->expert >= 0 ? message->expert % (int64_t)local : -1,
+            .bytes = traffic->row_bytes[direction],
+            .rows = 1,
+            .send_ps = timing->depart_ps[m],
+            .land_ps = timing->land_ps[m]};
+        if (trace_db_message(db, &row, err, err_len) != 0) return -1;
+    }
+    return 0;
+}
+
+int sim_record_cell(struct trace_db *db, const struct sim_cell *cell, enum sim_detail detail,
+                    const struct sim_pair_bytes *pairs, char *err, size_t err_len)
+{
+    const size_t pair_count = (size_t)cell->plan->ranks * cell->plan->ranks;
+    if (record_loads(db, cell, err, err_len) != 0) return -1;
+    if (cell->played && record_checks(db, cell, err, err_len) != 0) return -1;
+    for (int d = 0; detail != SIM_DETAIL_SUMMARY && d < SIM_DIRECTIONS; d++) {
+        const enum sim_direction direction = (enum sim_direction)d;
+        const struct sim_pair_bytes *own = pairs + (size_t)d * pair_count;
+        if (record_ranks(db, cell, direction, own, err, err_len) != 0 ||
+            record_pairs(db, cell, direction, own, err, err_len) != 0 ||
+            record_resources(db, cell, direction, err, err_len) != 0)
+            return -1;
+        if (detail == SIM_DETAIL_MESSAGE && record_messages(db, cell, direction, err, err_len) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int sim_record_faults(struct trace_db *db, const struct sim_scenario *scenario, char *err,
+                      size_t err_len)
+{
+    for (uint32_t f = 0; f < scenario->count; f++) {
+        const struct sim_fault *fault = &scenario->faults[f];
+        char target[96], detail[96];
+        if (fault->kind == SIM_FAULT_DELAY)
+            snprintf(target, sizeof target, "rank %" PRIu32, fault->rank);
+        else
+            snprintf(target, sizeof target,
+                     "rank %" PRIu32 " token %" PRIu32 " expert %" PRId32 " peer %" PRId32,
+                     fault->target.source, fault->target.token, fault->target.expert,
+                     fault->target.peer);
+        snprintf(detail, sizeof detail, "layer %" PRIu32 ", %s, hop %" PRIu32, fault->layer,
+                 OPS[fault->stage], fault->hop);
+        const struct trace_fault row = {fault->step, fault->delay_ps, sim_fault_name(fault->kind),
+                                        target, detail};
+        if (trace_db_fault(db, &row, err, err_len) != 0) return -1;
+    }
+    return 0;
+}
