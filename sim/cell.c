@@ -120,9 +120,10 @@ int sim_cell_prepare(struct sim_cell *cell, const struct sim_source *source, uin
         set_starts(cell, direction, ready_ps);
         if (time_direction(cell, direction, engine, err, err_len) != 0) return -1;
         memcpy(ready_ps, cell->timing[d].end_ps, plan->ranks * sizeof *ready_ps);
-        if (sim_schedule_build(&cell->traffic, direction, &cell->timing[d], &plan->scenario, step,
-                               layer, &cell->schedule[d], err, err_len) != 0)
-            return -1;
+        const int status =
+            sim_schedule_build(&cell->traffic, direction, &cell->timing[d], &plan->scenario, step,
+                               layer, &cell->schedule[d], err, err_len);
+        if (status != 0) return status;
     }
     return 0;
 }

@@ -35,7 +35,7 @@ void sim_cell_close(struct sim_cell *cell); /* NULL is fine. */
 
 /* Take the layer's routing from source (standing at step) and time both directions on engine,
  * dispatch launched at ready_ps [ranks]; ready_ps then becomes when each rank's combine ended.
- * 0, or -1 with err. */
+ * 0, or -1 or -2 with err as sim_schedule_build. */
 int sim_cell_prepare(struct sim_cell *cell, const struct sim_source *source, uint64_t step,
                      uint32_t layer, struct sim_engine *engine, uint64_t *ready_ps, char *err,
                      size_t err_len);

@@ -121,7 +121,7 @@ static void layer_weights(const struct sim_generator *generator, uint32_t layer,
         for (int i = 0; i < 12; i++) deviate += sim_rng_below(&rng, 65536);
         deviate -= INT64_C(6) * 65536;
         const float power = (float)(deviate * (int64_t)generator->parameter) / (65536.0f * 100.0f);
-        sum += (uint64_t)(ref_expf(power) * 65536.0f) + 1;
+        sum += (uint64_t)(ref_exp(power) * 65536.0f) + 1;
         cumulative[e] = sum;
     }
 }

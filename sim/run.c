@@ -88,9 +88,9 @@ static int play_all(struct loop *loop, char *err, size_t err_len)
                 cell = sim_pool_next(loop->pool);
                 assert(cell != NULL);
             }
-            if (sim_cell_prepare(cell, loop->run->source, step, plan->layers[l], loop->engine,
-                                 loop->ready_ps, err, err_len) != 0)
-                return -1;
+            const int status = sim_cell_prepare(cell, loop->run->source, step, plan->layers[l],
+                                                loop->engine, loop->ready_ps, err, err_len);
+            if (status != 0) return status;
             sim_pool_submit(loop->pool);
             loop->prepared++;
         }

@@ -22,7 +22,10 @@ struct sim_run {
     void *progress_context;
 };
 
-/* Play everything. summary is opened by the caller. 0, or -1 with err. */
+enum { SIM_RUN_REFUSED = -2 };
+
+/* Play everything. summary is opened by the caller. 0; -1 with err when the environment failed;
+ * SIM_RUN_REFUSED with err when the scenario names a message that does not exist. */
 int sim_run_play(const struct sim_run *run, struct sim_summary *summary, char *err, size_t err_len);
 
 #endif

@@ -95,10 +95,10 @@ static int fail(const struct sim_fault *fault, const char *what, char *err, size
              ", layer %" PRIu32 ", %s: %s",
              sim_fault_name(fault->kind), fault->target.token, fault->target.source, fault->step,
              fault->layer, fault->stage == SIM_DISPATCH ? "dispatch" : "combine", what);
-    return -1;
+    return -2;
 }
 
-/* Apply one fault. Late messages go to *late, to be delivered after everything else. */
+/* Apply one fault; 0 or -2. Late messages go to *late, to be delivered after everything else. */
 static int apply(struct sim_schedule *schedule, const struct sim_fault *fault,
                  struct sim_message *late, uint64_t *late_count, char *err, size_t err_len)
 {
@@ -175,6 +175,7 @@ int sim_schedule_build(const struct sim_traffic *traffic, enum sim_direction dir
     const struct sim_message *messages = traffic->messages[direction];
     struct sim_message late[SIM_FAULTS_MAX];
     uint64_t late_count = 0;
+    int status = 0;
     struct landing *landings = NULL;
 
     assert(timing->message_max >= count);
@@ -196,7 +197,8 @@ int sim_schedule_build(const struct sim_traffic *traffic, enum sim_direction dir
         const struct sim_fault *fault = &scenario->faults[f];
         if (fault->step != step || fault->layer != layer || fault->stage != direction) continue;
         if (fault->kind == SIM_FAULT_DELAY) continue;
-        if (apply(schedule, fault, late, &late_count, err, err_len) != 0) return -1;
+        status = apply(schedule, fault, late, &late_count, err, err_len);
+        if (status != 0) return status;
     }
     memcpy(&schedule->messages[schedule->message_count], late, late_count * sizeof late[0]);
     schedule->message_count += late_count;

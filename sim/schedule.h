@@ -32,8 +32,8 @@ struct sim_schedule {
 };
 
 /* Order one direction's messages by landing time (ties by message index) and apply the faults of
- * (step, layer). 0, or -1 with err: memory, or a fault that names no message of this layer. The
- * schedule may be a used one (its room is reused) or a zeroed one. */
+ * (step, layer). 0; -1 with err when memory is short; -2 with err when a fault names no message of
+ * this layer. The schedule may be a used one (its room is reused) or a zeroed one. */
 int sim_schedule_build(const struct sim_traffic *traffic, enum sim_direction direction,
                        const struct sim_timing *timing, const struct sim_scenario *scenario,
                        uint64_t step, uint32_t layer, struct sim_schedule *schedule, char *err,

@@ -15,6 +15,8 @@ struct command {
 /* One line each; a command's own file says more. */
 static const struct command COMMANDS[] = {
     {"expect", cmd_expect, "the reference's results for inputs in the capture format"},
+    {"run", cmd_run, "simulate steps with generated routing"},
+    {"replay", cmd_replay, "the same with routing from a captured trace"},
     {NULL, NULL, NULL},
 };
 

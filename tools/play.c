@@ -1,0 +1,238 @@
+/* tools/play.c - settings to a run to a printed result. */
+#include "tools/play.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gen/version.h"
+#include "sim/backends.h"
+#include "sim/record.h"
+#include "sim/run.h"
+#include "tools/table.h"
+
+const struct command_flag PLAY_FLAGS[] = {
+    {"db", "FILE", "append the run to this SQLite database"},
+    {NULL, NULL, NULL},
+};
+
+enum { COMMAND_BYTES = 4096 };
+
+/* One play, as far as it has come. */
+struct play {
+    const struct command_line *line;
+    char command[COMMAND_BYTES];
+    struct sim_plan *plan;
+    struct sim_source *source;
+    const struct sim_backend_ops *backend;
+    struct trace_db *db;
+    struct sim_summary summary;
+    char err[2560];
+};
+
+static void show_progress(void *context, uint64_t done, uint64_t all)
+{
+    uint64_t *percent = (uint64_t *)context;
+    if (done * 100 / all == *percent && done != all) return;
+    *percent = done * 100 / all;
+    fprintf(stderr, "\r%3" PRIu64 " %% of %" PRIu64 " layers%s", *percent, all,
+            done == all ? "\r                              \r" : "");
+}
+
+static void join_command(int argc, char **argv, char *text, size_t text_len)
+{
+    size_t at = (size_t)snprintf(text, text_len, "epsim");
+    for (int i = 0; i < argc && at < text_len; i++)
+        at += (size_t)snprintf(text + at, text_len - at, " %s", argv[i]);
+}
+
+/* Start the run in the database, with the files its routing came from. */
+static int begin_record(struct play *play)
+{
+    const struct sim_plan *plan = play->plan;
+    const struct trace_routing *trace = sim_source_trace(play->source);
+    json_t *settings = sim_settings_json(&plan->settings);
+    char *text = json_dumps(settings, JSON_COMPACT | JSON_SORT_KEYS);
+    char digest[17];
+    int status = -1;
+
+    json_decref(settings);
+    if (text == NULL) {
+        snprintf(play->err, sizeof play->err, "settings: out of memory");
+        return -1;
+    }
+    sim_settings_digest(&plan->settings, digest);
+    const struct trace_run run = {"epsim " EPSIM_VERSION " (commit " EPSIM_COMMIT ")",
+                                  play->command, text, digest, plan->settings.seed};
+    if (trace_db_begin_run(play->db, &run, &play->summary.run, play->err, sizeof play->err) != 0)
+        goto free_text;
+    for (uint32_t f = 0; trace != NULL && f < trace->file_count; f++) {
+        const struct trace_routing_row row = {trace->files[f].path, trace->files[f].digest,
+                                              trace->id_space, trace->model};
+        if (trace_db_routing(play->db, &row, play->err, sizeof play->err) != 0) goto free_text;
+    }
+    status = sim_record_faults(play->db, &plan->scenario, play->err, sizeof play->err);
+free_text:
+    free(text);
+    return status;
+}
+
+/* Everything that can refuse, before anything is written. -1: go on. */
+static int prepare(struct play *play)
+{
+    const struct sim_settings *settings = &play->line->settings;
+    const struct trace_routing *trace = NULL;
+
+    play->plan = (struct sim_plan *)malloc(sizeof *play->plan);
+    if (play->plan == NULL) {
+        snprintf(play->err, sizeof play->err, "run: out of memory");
+        return EXIT_ENVIRONMENT;
+    }
+    play->source = sim_source_open(settings, play->err, sizeof play->err);
+    if (play->source == NULL) return EXIT_USAGE;
+    trace = sim_source_trace(play->source);
+    if (sim_plan_make(settings, trace != NULL ? trace->layers : 0, trace != NULL ? trace->topk : 0,
+                      play->plan, play->err, sizeof play->err) != 0)
+        return EXIT_USAGE;
+    if (sim_source_start(play->source, play->plan, play->err, sizeof play->err) != 0)
+        return EXIT_USAGE;
+    if (sim_backend_find(settings->backend, &play->backend, play->err, sizeof play->err) != 0)
+        return EXIT_ENVIRONMENT;
+    if (sim_summary_open(play->plan, &play->summary, play->err, sizeof play->err) != 0)
+        return EXIT_ENVIRONMENT;
+    return -1;
+}
+
+static int play_all(struct play *play)
+{
+    const char *db_path = command_line_flag(play->line, "db");
+    uint64_t percent = 101;
+    char digest[17];
+    int status = prepare(play);
+
+    if (status >= 0) return status;
+    if (db_path != NULL) {
+        play->db = trace_db_open(db_path, TRACE_DB_WAIT_MS, play->err, sizeof play->err);
+        if (play->db == NULL) return EXIT_ENVIRONMENT;
+        if (begin_record(play) != 0) return EXIT_ENVIRONMENT;
+    }
+    const struct sim_run run = {.plan = play->plan,
+                                .source = play->source,
+                                .backend = play->backend,
+                                .db = play->db,
+                                .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
+                                .progress_context = &percent};
+    status = sim_run_play(&run, &play->summary, play->err, sizeof play->err);
+    if (status != 0) return status == SIM_RUN_REFUSED ? EXIT_USAGE : EXIT_ENVIRONMENT;
+    snprintf(digest, sizeof digest, "%016" PRIx64, play->summary.digest);
+    if (play->db != NULL && trace_db_end_run(play->db, digest, play->err, sizeof play->err) != 0)
+        return EXIT_ENVIRONMENT;
+    return -1;
+}
+
+static void print_layers(const struct play *play)
+{
+    const struct sim_summary *summary = &play->summary;
+    struct table *table = table_open("layer|>dispatch us p50|>p99|>floor|>combine us p50|>p99|"
+                                     ">floor|>NVLink|>NIC|>max/mean");
+    for (uint32_t l = 0; l < summary->layer_count; l++) {
+        const struct sim_layer_summary *layer = &summary->layers[l];
+        char bytes[16];
+        table_cell(table, "%" PRIu32, layer->layer);
+        for (int d = 0; d < SIM_DIRECTIONS; d++) {
+            const struct sim_distribution times =
+                sim_summary_times(summary, l, (enum sim_direction)d);
+            table_cell(table, "%.2f", (double)times.p50_ps / 1e6);
+            table_cell(table, "%.2f", (double)times.p99_ps / 1e6);
+            table_cell(table, "%.2f", (double)layer->floor_ps[d] / 1e6);
+        }
+        table_cell(table, "%s", table_bytes(layer->bytes.wire[SIM_LINK_NVLINK], bytes));
+        table_cell(table, "%s", table_bytes(layer->bytes.wire[SIM_LINK_NIC], bytes));
+        table_cell(table, "%.2f", (double)layer->expert_ratio_ppm / 1e6 / (double)summary->steps);
+    }
+    table_print(table, stdout);
+    table_close(table);
+}
+
+static void print_checks(const struct play *play)
+{
+    const struct sim_summary *summary = &play->summary;
+    const struct sim_check *check = &summary->first;
+    char bytes[16];
+
+    if (play->backend == NULL) {
+        puts("checks    none: --backend ref moves and compares the bytes");
+        return;
+    }
+    printf("checks    %s compared, %" PRIu64 " rows differ\n",
+           table_bytes(summary->compared_bytes, bytes), summary->mismatches);
+    if (summary->mismatches == 0) return;
+    printf("first     step %" PRIu64 ", layer %" PRIu32 ", %s: rank %" PRIu32, summary->first_step,
+           summary->first_layer, sim_stage_name(check->stage), check->rank);
+    if (check->expert >= 0) printf(", expert %" PRId64, check->expert);
+    printf(", source rank %" PRIu32 " token %" PRIu32, check->src_rank, check->src_token);
+    if (check->channel >= 0) printf(", channel %" PRId64, check->channel);
+    printf(": expected %s, got %s\n          %s\n", check->expected_hex, check->actual_hex,
+           check->cause);
+}
+
+static void print_result(const struct play *play)
+{
+    const struct sim_plan *plan = play->plan;
+    const struct sim_summary *summary = &play->summary;
+    const char *db_path = command_line_flag(play->line, "db");
+    struct sim_bytes bytes;
+    char text[5][16];
+
+    printf("seed      %" PRIu64 "\n", plan->settings.seed);
+    printf("run       %s on %s, EP%" PRIu32 " on %" PRIu32 " node%s, %s, %" PRIu64
+           " tokens a step, %" PRIu64 " steps\n",
+           plan->model.name, plan->machine.name, plan->ranks, plan->nodes,
+           plan->nodes > 1 ? "s" : "", plan->mode == SIM_MODE_LL ? "low latency" : "normal",
+           plan->token_start[plan->ranks], summary->steps);
+    for (uint32_t n = 0; n < plan->note_count; n++) printf("note      %s\n", plan->notes[n]);
+    puts("times are modelled, slowest rank over the steps; bytes are counted\n");
+    print_layers(play);
+    sim_summary_bytes(summary, &bytes);
+    printf("\nbytes     formula %s, distinct ranks %s; on the wire: local %s, NVLink %s, NIC %s\n",
+           table_bytes(bytes.formula, text[0]), table_bytes(bytes.distinct_rank, text[1]),
+           table_bytes(bytes.wire[SIM_LINK_LOCAL], text[2]),
+           table_bytes(bytes.wire[SIM_LINK_NVLINK], text[3]),
+           table_bytes(bytes.wire[SIM_LINK_NIC], text[4]));
+    print_checks(play);
+    printf("time      %.3f ms simulated, %" PRIu64 " events\n", (double)summary->end_ps / 1e9,
+           summary->events);
+    if (play->db != NULL) printf("database  %s#%" PRIu64 "\n", db_path, summary->run);
+    printf("digest    %016" PRIx64 "\n", summary->digest);
+}
+
+int play_run(const struct command_line *line, int argc, char **argv)
+{
+    struct play *play = (struct play *)calloc(1, sizeof *play);
+    int status = EXIT_ENVIRONMENT;
+
+    if (play == NULL) return command_fail(line->spec, EXIT_ENVIRONMENT, "out of memory");
+    play->line = line;
+    join_command(argc, argv, play->command, sizeof play->command);
+    status = play_all(play);
+    if (status >= 0) {
+        command_fail(line->spec, status, play->err);
+    } else {
+        status = play->summary.mismatches > 0 ? EXIT_NO : EXIT_OK;
+        if (line->json) {
+            if (command_print_json(sim_summary_json(&play->summary, play->plan)) != EXIT_OK)
+                status = EXIT_ENVIRONMENT;
+        } else {
+            print_result(play);
+        }
+    }
+    trace_db_close(play->db);
+    sim_summary_close(&play->summary);
+    sim_source_close(play->source);
+    free(play->plan);
+    free(play);
+    return status;
+}
