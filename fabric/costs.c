@@ -22,7 +22,7 @@ static const struct fabric_cost_field fields[] = {
     LL(poll_ps, 0, PS_MAX),
     LL(expert_pass_ps, 0, PS_MAX),
     LL(token_chain_ps, 0, PS_MAX),
-    LL(sm_store_bytes_per_s, RATE_MIN, RATE_MAX),
+    LL(warp_store_bytes_per_s, RATE_MIN, RATE_MAX),
     LL(post_ps, 0, PS_MAX),
     LL(nic_flag_ps, 0, PS_MAX),
     LL(sm_receive_bytes_per_s, RATE_MIN, RATE_MAX),

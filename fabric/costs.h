@@ -25,7 +25,7 @@ struct fabric_ll_costs {
     /* Dispatch, sending. */
     uint64_t expert_pass_ps;       /* Finish counters: one step of a warp over 32 experts. */
     uint64_t token_chain_ps;       /* A block's token: load, cast, stage, slots, release. */
-    uint64_t sm_store_bytes_per_s; /* Stores of an SM, local or to a peer. */
+    uint64_t warp_store_bytes_per_s; /* Stores of one warp, local or to a peer. */
     uint64_t post_ps;              /* Build a work request and ring. */
     uint64_t nic_flag_ps;          /* A count or flag as remote atomic, at either NIC. */
     /* Dispatch, receiving: the copy of a (source rank, local expert) group. */

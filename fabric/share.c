@@ -1,7 +1,7 @@
 /* fabric/share.c - processor sharing by one virtual clock.
  *
- * The clock counts bytes x 10^12 for one job, so that a rate in bytes per second times a span
- * in picoseconds is a whole number of its ticks: a job alone on the server ends at exactly
+ * The clock counts bytes x 10^12 for one stream, so that a rate in bytes per second times a span
+ * in picoseconds is a whole number of its ticks: a stream alone on the server ends at exactly
  * ceil(bytes x 10^12 / rate), the closed form. */
 #include "fabric/share.h"
 #include <assert.h>
@@ -11,8 +11,8 @@
 
 static uint64_t rate(const struct fabric_share *share)
 {
-    const uint64_t even = share->capacity_bytes_per_s / share->count;
-    const uint64_t capped = even < share->job_bytes_per_s ? even : share->job_bytes_per_s;
+    const uint64_t even = share->capacity_bytes_per_s / share->streams;
+    const uint64_t capped = even < share->stream_bytes_per_s ? even : share->stream_bytes_per_s;
     return capped > 0 ? capped : 1;
 }
 
@@ -29,21 +29,24 @@ static void advance(struct fabric_share *share, uint64_t now_ps)
 }
 
 void fabric_share_init(struct fabric_share *share, uint64_t capacity_bytes_per_s,
-                       uint64_t job_bytes_per_s, struct fabric_share_job *jobs, uint32_t max)
+                       uint64_t stream_bytes_per_s, struct fabric_share_job *jobs, uint32_t max)
 {
-    assert(capacity_bytes_per_s > 0 && job_bytes_per_s > 0);
+    assert(capacity_bytes_per_s > 0 && stream_bytes_per_s > 0);
     assert(jobs != NULL || max == 0);
-    *share = (struct fabric_share){capacity_bytes_per_s, job_bytes_per_s, 0, 0, 0, 0, max, jobs};
+    *share =
+        (struct fabric_share){capacity_bytes_per_s, stream_bytes_per_s, 0, 0, 0, 0, 0, max, jobs};
 }
 
-void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, uint64_t bytes)
+void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, uint32_t streams,
+                      uint64_t bytes)
 {
     assert(share->count < share->max);
-    assert(bytes > 0);
+    assert(streams > 0 && bytes > 0);
     advance(share, now_ps);
     if (share->count == 0) share->served = 0;
     const struct fabric_share_job job = {share->served + (fabric_u128)bytes * PS_PER_S,
-                                         share->arrivals++, id};
+                                         share->arrivals++, id, streams};
+    share->streams += streams;
     uint32_t i = share->count++;
     while (i > 0 && before(&job, &share->jobs[(i - 1) / 2])) {
         share->jobs[i] = share->jobs[(i - 1) / 2];
@@ -68,6 +71,7 @@ int fabric_share_take(struct fabric_share *share, uint64_t now_ps, uint32_t *id)
     advance(share, now_ps);
     if (share->count == 0 || share->jobs[0].end > share->served) return 0;
     *id = share->jobs[0].id;
+    share->streams -= share->jobs[0].streams;
     const struct fabric_share_job last = share->jobs[--share->count];
     uint32_t i = 0;
     for (uint32_t child = 1; child < share->count; child = 2 * i + 1) {

@@ -1,11 +1,12 @@
-/* fabric/share.h - a server that splits its rate evenly over the jobs it has.
+/* fabric/share.h - a server that splits its rate evenly over the streams it has.
  *
- * Every job gets min(job rate, capacity / jobs) at every instant (processor sharing with one
- * cap for all). It stands for hardware that arbitrates packet by packet among SMs: the NVLink
- * port of a GPU, the memory behind a copy by many SMs. Blocks that start together end
- * together here, where a queue would spread them out; low-latency dispatch shows the former.
+ * A job is some streams of equal length, usually warps of one block; every stream gets
+ * min(stream rate, capacity / streams) at every instant (processor sharing, one cap for all).
+ * It stands for hardware that arbitrates packet by packet: the NVLink port of a GPU, the
+ * memory behind a copy by many SMs. Warps that start together end together here, where a
+ * queue would spread them out; low-latency dispatch shows the former.
  *
- * The state is one virtual clock, the work done for each job since the server was last idle,
+ * The state is one virtual clock, the work done for each stream since the server was last idle,
  * so a job that arrives or leaves costs O(log jobs), not O(jobs). Owns no clock and no queue:
  * the caller says what time it is, never going back. Jobs with equal ends leave in order of
  * arrival. */
@@ -24,24 +25,27 @@ struct fabric_share_job {
     fabric_u128 end; /* Value of the virtual clock at which it is done. */
     uint64_t order;  /* Of arrival. */
     uint32_t id;     /* The caller's. */
+    uint32_t streams;
 };
 
 struct fabric_share {
     uint64_t capacity_bytes_per_s;
-    uint64_t job_bytes_per_s;
+    uint64_t stream_bytes_per_s;
     uint64_t now_ps;
-    fabric_u128 served; /* Bytes x 10^12 done for every job since the server was idle. */
+    fabric_u128 served; /* Bytes x 10^12 done for every stream since the server was idle. */
     uint64_t arrivals;
+    uint64_t streams; /* Of all jobs. */
     uint32_t count, max;
     struct fabric_share_job *jobs; /* A heap by (end, order); borrowed, [max]. */
 };
 
 /* Rates above 0. jobs must outlive the server. */
 void fabric_share_init(struct fabric_share *share, uint64_t capacity_bytes_per_s,
-                       uint64_t job_bytes_per_s, struct fabric_share_job *jobs, uint32_t max);
+                       uint64_t stream_bytes_per_s, struct fabric_share_job *jobs, uint32_t max);
 
-/* One more job of bytes > 0 from now on. At most max at once (asserted). */
-void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, uint64_t bytes);
+/* One more job from now on: streams > 0 of bytes > 0 each. At most max jobs at once. */
+void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, uint32_t streams,
+                      uint64_t bytes);
 
 /* When the next job is done if none arrives before; UINT64_MAX when there is none. */
 uint64_t fabric_share_next_ps(const struct fabric_share *share);

@@ -144,7 +144,7 @@ static void init_rank(struct ll *ll, uint32_t rank, uint32_t jobs)
 
     if (!dispatch && costs->send_link_bytes_per_s < port) port = costs->send_link_bytes_per_s;
     const uint64_t sender =
-        dispatch ? costs->sm_store_bytes_per_s : costs->sm_send_bytes_per_s / ll->groups_per_block;
+        dispatch ? costs->warp_store_bytes_per_s : costs->warp_send_bytes_per_s;
     const uint64_t copier = dispatch ? costs->sm_receive_bytes_per_s / ll->groups_per_block
                                      : costs->sm_reduce_bytes_per_s;
     fabric_share_init(&r->link, port > 0 ? port : 1, sender, own, jobs);

@@ -11,7 +11,7 @@
 
 static uint64_t group_rate(const struct ll *ll)
 {
-    return ll->rank[0].link.job_bytes_per_s;
+    return ll->costs->sm_send_bytes_per_s / ll->groups_per_block;
 }
 
 /* A row by one warp alone. */
@@ -86,8 +86,9 @@ static void link_rows(struct ll *ll, uint32_t rank, uint64_t now_ps)
     for (uint32_t g = 0; g < ll->experts; g++) {
         const uint32_t group = rank * ll->experts + g;
         const uint64_t rows = ll_rows(ll, group);
+        const uint32_t width = rows < ll->warps ? (uint32_t)rows : ll->warps;
         if (rows > 0 && ll_link_class(ll, group) == SIM_LINK_NVLINK)
-            ll_link_add(ll, rank, group, rows * ll->row_bytes, now_ps);
+            ll_link_add(ll, rank, group, width, rows * ll->row_bytes / width, now_ps);
     }
 }
 
@@ -168,7 +169,7 @@ static void reduce(struct ll *ll, uint32_t rank, uint64_t now_ps)
             rows += ll->traffic->home_start[t + 1] - ll->traffic->home_start[t];
         if (rows == 0) continue;
         ll->rank[rank].unfinished++;
-        ll_sm_add(ll, rank, (uint32_t)b, rows * ll->row_bytes, now_ps);
+        ll_sm_add(ll, rank, (uint32_t)b, 1, rows * ll->row_bytes, now_ps);
     }
     const uint64_t tokens = (end - first + grid - 1) / grid;
     const uint64_t turns = (tokens + LL_REDUCE_GROUPS - 1) / LL_REDUCE_GROUPS;

@@ -66,7 +66,8 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
     struct ll_block *b = &ll->block[block];
     const uint64_t first = ll->traffic->home_start[b->token];
     const uint64_t end = ll->traffic->home_start[b->token + 1];
-    uint64_t stored = 0, linked = 0;
+    bool stored = false;
+    uint32_t linked = 0;
 
     b->issued_ps = b->done_ps = now_ps;
     for (uint64_t m = first; m < end; m++) {
@@ -78,15 +79,16 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
             continue;
         }
         ll->timing->depart_ps[m] = now_ps;
-        stored += ll->row_bytes;
-        if (message->link_class == SIM_LINK_NVLINK) linked += ll->row_bytes;
+        stored = true;
+        if (message->link_class == SIM_LINK_NVLINK) linked++;
     }
-    const uint64_t stored_ps = now_ps + fabric_transfer_ps(stored, ll->costs->sm_store_bytes_per_s);
-    if (stored_ps > b->done_ps) b->done_ps = stored_ps;
+    const uint64_t stored_ps =
+        now_ps + fabric_transfer_ps(ll->row_bytes, ll->costs->warp_store_bytes_per_s);
+    if (stored && stored_ps > b->done_ps) b->done_ps = stored_ps;
     for (uint64_t m = first; m < end; m++)
         if (ll->messages[m].link_class == SIM_LINK_LOCAL) ll->timing->land_ps[m] = stored_ps;
     b->linked = linked > 0;
-    if (b->linked) ll_link_add(ll, block / ll->grid, block, linked, now_ps);
+    if (b->linked) ll_link_add(ll, block / ll->grid, block, linked, ll->row_bytes, now_ps);
     settle(ll, block);
 }
 
@@ -167,7 +169,7 @@ static void copy_group(struct ll *ll, uint32_t group, uint64_t now_ps)
     if (rows == 0)
         finish_group(ll, rank, now_ps);
     else
-        ll_sm_add(ll, rank, group, rows * ll->row_bytes, now_ps);
+        ll_sm_add(ll, rank, group, 1, rows * ll->row_bytes, now_ps);
 }
 
 void ll_dispatch_event(struct ll *ll, const struct sim_event *event)

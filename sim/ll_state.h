@@ -114,7 +114,8 @@ uint64_t ll_first_row(const struct ll *ll, uint32_t group);
 enum sim_link_class ll_link_class(const struct ll *ll, uint32_t group);
 
 /* sim/ll_wire.c. */
-void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint64_t bytes, uint64_t now_ps);
+void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,
+                 uint64_t now_ps);
 int ll_link_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
 uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t last_ps,
                       uint64_t rows);
@@ -123,7 +124,8 @@ int ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps
 void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps);
 void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps);
 void ll_nic_credit(struct ll *ll, uint32_t group, uint64_t now_ps);
-void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint64_t bytes, uint64_t now_ps);
+void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,
+               uint64_t now_ps);
 int ll_sm_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
 
 /* sim/ll.c: a group's publish, its arrival, the ends of halves and kernels. */

@@ -52,11 +52,12 @@ static int take(struct ll *ll, struct fabric_share *share, uint64_t *at_ps, enum
     return 0;
 }
 
-void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint64_t bytes, uint64_t now_ps)
+void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,
+                 uint64_t now_ps)
 {
     struct ll_rank *r = &ll->rank[rank];
-    fabric_share_add(&r->link, now_ps, job, bytes);
-    r->use[LL_LINK_OUT].bytes += bytes;
+    fabric_share_add(&r->link, now_ps, job, streams, bytes);
+    r->use[LL_LINK_OUT].bytes += streams * bytes;
     if (r->link.count > r->use[LL_LINK_OUT].queue_peak)
         r->use[LL_LINK_OUT].queue_peak = r->link.count;
     look(ll, &r->link, &r->link_at_ps, LL_LINK, rank);
@@ -81,11 +82,12 @@ uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t l
     return r->link_in_free_ps + ll->machine->nvlink_flight_ps;
 }
 
-void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint64_t bytes, uint64_t now_ps)
+void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,
+               uint64_t now_ps)
 {
     struct ll_rank *r = &ll->rank[rank];
-    fabric_share_add(&r->sm, now_ps, job, bytes);
-    r->use[LL_SMS].bytes += bytes;
+    fabric_share_add(&r->sm, now_ps, job, streams, bytes);
+    r->use[LL_SMS].bytes += streams * bytes;
     if (r->sm.count > r->use[LL_SMS].queue_peak) r->use[LL_SMS].queue_peak = r->sm.count;
     look(ll, &r->sm, &r->sm_at_ps, LL_SM, rank);
 }

@@ -1,0 +1,32 @@
+/* sim/predict.h - the model's answer to every row of a file of measurements.
+ *
+ * Rows that ask the same question of the same machine (send and receive halves, a repeat) are
+ * simulated once. Routing is uniform, drawn from seeds of our own: the measured seeds are not
+ * known, so a prediction is the mean over ranks, and over several draws where tokens are few. */
+#ifndef SIM_PREDICT_H
+#define SIM_PREDICT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "fabric/machine.h"
+#include "sim/measured.h"
+
+struct sim_predict_options {
+    uint32_t threads; /* 0 = all cores. Does not change a figure. */
+    /* Instead of each row's machine by name: machines[i] for row i; NULL = load by name. */
+    const struct fabric_machine *const *machines;
+    const bool *wanted; /* [rows]: false = leave predicted_ps[i] alone; NULL = all. */
+};
+
+/* predicted_ps[i] for row i of a calibrate file. 0, or -1 with err: an unknown machine, a row
+ * that no kernel could run. */
+int sim_predict(const struct sim_measured *measured, const struct sim_predict_options *options,
+                uint64_t *predicted_ps, char *err, size_t err_len);
+
+/* The machines of all rows, loaded once each, with the row's stack selected: out[i] for row i.
+ * *pool holds them; free it. An unknown machine is an error, an unknown stack is not. */
+int sim_predict_machines(const struct sim_measured *measured, struct fabric_machine **pool,
+                         const struct fabric_machine **out, char *err, size_t err_len);
+
+#endif
