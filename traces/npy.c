@@ -153,6 +153,7 @@ static int take_entry(struct cursor *cursor, struct trace_npy *npy, unsigned *se
     size_t bytes;
     if (take_string(cursor, "header", &text, &bytes) != 0) return -1;
     unsigned bit = 0;
+    start.end = cursor->at;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strlen(keys[i].name) == bytes && memcmp(keys[i].name, text, bytes) == 0)
             bit = keys[i].bit;
