@@ -32,13 +32,13 @@ struct backend_ref {
     struct sim_results results;
 };
 
-/* Experts of [first, last) over rows of one rank; rows index the arrays of received. */
+/* Run one rank's experts over its rows of received. */
 int backend_ref_experts(struct backend_ref *state, const struct sim_layer_input *in,
                         const struct sim_received *received, uint32_t rank, uint16_t *expert_out,
                         char *err, size_t err_len);
 
-/* Cast tokens [first, first + count) into state->codes and state->scales or packed: payload and
- * scales as normal mode sends them. */
+/* Cast tokens [first, first + count) as normal mode sends them, into arrays over all tokens, which
+ * *tokens then points to (borrowed from state until the next cast of another layer). */
 int backend_ref_cast(struct backend_ref *state, const struct sim_layer_input *in, uint64_t first,
                      uint64_t count, struct ref_normal_tokens *tokens, char *err, size_t err_len);
 
