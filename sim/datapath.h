@@ -14,7 +14,7 @@
 #include "sim/schedule.h"
 
 enum sim_stage {
-    SIM_STAGE_COUNTS,
+    SIM_STAGE_LAYOUT,
     SIM_STAGE_DISPATCH,
     SIM_STAGE_EXPERT,
     SIM_STAGE_COMBINE,

@@ -14,7 +14,7 @@
 
 const char *sim_stage_name(enum sim_stage stage)
 {
-    static const char *const NAMES[SIM_STAGES] = {"counts", "dispatch", "expert", "combine"};
+    static const char *const NAMES[SIM_STAGES] = {"layout", "dispatch", "expert", "combine"};
     assert(stage < SIM_STAGES);
     return NAMES[stage];
 }
@@ -58,7 +58,7 @@ uint32_t sim_check_parts(const struct sim_layer_input *input,
     *first = block_start[rank * blocks];
     *rows = block_start[(rank + 1) * blocks] - *first;
     switch (stage) {
-    case SIM_STAGE_COUNTS:
+    case SIM_STAGE_LAYOUT:
         *first = rank * blocks;
         *rows = blocks;
         add_part(parts, &n, "row count", e->counts, a->counts, *first, 4, 4, 0);
@@ -106,7 +106,7 @@ static void name_row(const struct sim_layer_input *input, const struct sim_layer
         check->src_token = (uint32_t)(row - routing->token_start[check->src_rank]);
         return;
     }
-    if (stage != SIM_STAGE_COUNTS) {
+    if (stage != SIM_STAGE_LAYOUT) {
         const uint64_t *start = input->traffic->block_start;
         uint64_t low = 0;
         uint64_t high = (uint64_t)(ll ? routing->experts : routing->ranks) * routing->ranks - 1;
