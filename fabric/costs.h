@@ -45,7 +45,45 @@ struct fabric_ll_costs {
 
 /* Normal mode (sim/normal.c). */
 struct fabric_normal_costs {
-    uint64_t launch_ps; /* Kernel start, first barrier and last block's exit: one kernel. */
+    uint64_t dispatch_call_ps; /* One node: launches, cached count exchange, the kernel's start and
+                                  end. */
+    uint64_t combine_call_ps;
+    uint64_t dispatch_kernel_ps; /* Several nodes: the kernel's start and end. */
+    uint64_t combine_kernel_ps;
+    uint64_t exchange_ps;       /* Several nodes, count exchange: launch, barriers and rank skew. */
+    uint64_t exchange_node_ps;  /* The same per node beyond the first. */
+    uint64_t exchange_token_ps; /* Dispatch: walk over a channel's tokens, per token. */
+    uint64_t cached_token_ps;   /* Combine: walk over a channel's tokens, per token. */
+    uint64_t cached_row_ps;     /* Combine: walk over a channel's rail rows, per row. */
+    uint64_t poll_ps;           /* A load of a flag or of a row's meta data from L2. */
+    uint64_t publish_ps;        /* Barrier of a group, fence and tail store, per chunk. */
+    uint64_t scan_ps;           /* Per token that a group walks past. */
+    uint64_t crowd_permille;    /* Blocks copy slower by this much per SM that copies. */
+    uint64_t send_row_ps;       /* Dispatch, one node: a warp's row, begin and end. */
+    uint64_t send_warp_bytes_per_s;  /* The rest of the row. */
+    uint64_t send_block_bytes_per_s; /* All warps of a sending block. */
+    uint64_t recv_row_ps;            /* Dispatch: a warp copies a row from ring to output. */
+    uint64_t recv_warp_bytes_per_s;
+    uint64_t recv_block_bytes_per_s;
+    uint64_t return_row_ps; /* Combine, one node: a warp's row. */
+    uint64_t return_warp_bytes_per_s;
+    uint64_t return_block_bytes_per_s;
+    uint64_t sum_token_ps;          /* Combine: a warp's token, begin and end. */
+    uint64_t sum_step_ps;           /* Per 256 channels. */
+    uint64_t sum_part_ps;           /* Per 256 channels and contribution. */
+    uint64_t sum_block_bytes_per_s; /* Rows read by a block. */
+    uint64_t stage_row_ps;          /* Several nodes, dispatch: a warp stages a token. */
+    uint64_t stage_warp_bytes_per_s;
+    uint64_t stage_block_bytes_per_s;
+    uint64_t put_ps;         /* Hand a chunk to the NIC. */
+    uint64_t visit_ps;       /* A forwarder warp looks at a row. */
+    uint64_t forward_row_ps; /* A single warp moves a row over NVLink. */
+    uint64_t forward_warp_bytes_per_s;
+    uint64_t forward_block_bytes_per_s;
+    uint64_t merge_token_ps; /* Several nodes, combine: as sum, at the forwarder. */
+    uint64_t merge_step_ps;
+    uint64_t merge_part_ps;
+    uint64_t merge_block_bytes_per_s;
 };
 
 struct fabric_costs {

@@ -1,0 +1,414 @@
+/* sim/normal_rail_dispatch.c - normal dispatch over several nodes: rail, forward, receive.
+ *
+ * Per channel and rank: seven warps stage tokens in order into one ring per node; a coordinator
+ * puts a chunk on the NIC when enough are staged (the own node's ring is local); at the rank with
+ * the source's index on that node, one forwarder warp per destination GPU walks the ring, copies
+ * the rows that its GPU wants over NVLink, and one receiver warp per forwarder drains them.
+ *
+ * Every ring has slots and returns them: the rail when all forwarder warps are past a chunk, the
+ * NVLink ring when its receiver has copied. An event is a batch of rows, never a row. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "sim/normal_model.h"
+
+enum { STAGED, PUT, RAIL_LAND, FORWARD, NVL_LAND, DRAINED, RAIL_CREDIT };
+enum { STAGE_WARPS = 7 };
+
+struct rail { /* (source rank, node, channel) */
+    uint32_t rows;
+    uint32_t staged; /* Copied into the ring. */
+    uint32_t issued; /* Handed to the NIC. */
+    uint32_t landed; /* Seen by the forwarders. */
+    uint32_t freed;  /* Passed by every forwarder warp, as last told to the source. */
+    uint32_t head;   /* The same, as the source knows it. */
+};
+
+struct stager { /* (rank, channel) */
+    uint32_t tokens, begun, done;
+    uint64_t put_ps; /* The coordinator is free from here on. */
+    bool waiting;
+};
+
+struct warp { /* (forwarder rank, destination GPU of its node, channel) */
+    uint32_t next_node;
+    bool busy, waiting;
+};
+
+struct dispatch {
+    const struct normal_run *run;
+    uint32_t ranks, channels, nodes, size; /* size: GPUs of a node. */
+    struct rail *rails;
+    struct stager *stagers;
+    struct warp *warps;
+    struct normal_ring *rings;        /* Like warps. */
+    uint32_t *visited;                /* [rail][destination GPU]: rows walked past. */
+    uint32_t *hits;                   /* Level-1 queue: rows forwarded. */
+    struct normal_server *odd, *even; /* Blocks: stage and receive; forward. */
+    struct normal_server *link_out, *link_in, *nic_out, *nic_in;
+    uint64_t stage_chain_ps, stage_block_ps;
+    uint64_t forward_chain_ps, forward_block_ps;
+    uint64_t recv_chain_ps, recv_block_ps;
+    uint64_t link_ps, nic_ps, message_ps, nic_flight_ps, flight_ps;
+    uint64_t put_ps, visit_ps, poll_ps, publish_ps, credit_ps;
+};
+
+static uint64_t rail_index(const struct dispatch *d, uint32_t source, uint32_t node,
+                           uint32_t channel)
+{
+    return normal_queue_index(&d->run->plan->level0, source, node, channel);
+}
+static uint64_t warp_index(const struct dispatch *d, uint32_t forwarder, uint32_t gpu,
+                           uint32_t channel)
+{
+    return ((uint64_t)forwarder * d->size + gpu) * d->channels + channel;
+}
+static uint32_t rail_source(const struct dispatch *d, uint64_t q)
+{
+    return (uint32_t)(q / d->channels / d->nodes);
+}
+static uint32_t rail_node(const struct dispatch *d, uint64_t q)
+{
+    return (uint32_t)(q / d->channels % d->nodes);
+}
+static uint32_t rail_forwarder(const struct dispatch *d, uint64_t q)
+{
+    return rail_node(d, q) * d->size + rail_source(d, q) % d->size;
+}
+
+static void ended(const struct dispatch *d, uint32_t rank, uint64_t time_ps, uint32_t whom)
+{
+    if (time_ps <= d->run->end_ps[rank]) return;
+    d->run->end_ps[rank] = time_ps;
+    d->run->awaited[rank] = whom;
+}
+
+static const uint32_t *rail_positions(const struct dispatch *d, uint64_t q)
+{
+    return d->run->plan->level0.position + d->run->plan->level0.first[q];
+}
+
+/* --- stage and put ------------------------------------------------------------------------- */
+
+/* The next round of tokens, when every ring they go to has room. */
+static void stage(struct dispatch *d, uint32_t block, uint64_t now_ps)
+{
+    struct stager *stager = &d->stagers[block];
+    const uint32_t source = block / d->channels, channel = block % d->channels;
+    const uint32_t tokens = (uint32_t)normal_min(STAGE_WARPS, stager->tokens - stager->begun);
+    const uint32_t end = stager->begun + tokens;
+    uint32_t copies = 0, counts;
+
+    if (tokens == 0 || stager->begun > stager->done) return;
+    for (uint32_t node = 0; node < d->nodes; node++) {
+        const uint64_t q = rail_index(d, source, node, channel);
+        const uint32_t *position = rail_positions(d, q);
+        const struct rail *rail = &d->rails[q];
+        for (counts = rail->staged; counts < rail->rows && position[counts] < end;) counts++;
+        copies += counts - rail->staged;
+        if (counts > rail->head + d->run->rdma_slots) {
+            stager->waiting = true;
+            return;
+        }
+    }
+    stager->waiting = false;
+    stager->begun = end;
+    const uint64_t chain_ps = now_ps + d->stage_chain_ps;
+    const uint64_t block_ps = normal_serve(&d->odd[block], now_ps, copies, d->stage_block_ps);
+    sim_engine_schedule(d->run->engine, normal_max(chain_ps, block_ps), STAGED, block, end);
+}
+
+/* The coordinator hands over whatever makes a chunk, or the tail end. */
+static void put(struct dispatch *d, uint32_t block, uint64_t now_ps)
+{
+    struct stager *stager = &d->stagers[block];
+    const uint32_t source = block / d->channels, channel = block % d->channels;
+    const uint32_t own = source / d->size;
+    for (uint32_t i = 0; i < d->nodes; i++) {
+        const uint32_t node = (own + channel + i) % d->nodes;
+        const uint64_t q = rail_index(d, source, node, channel);
+        struct rail *rail = &d->rails[q];
+        while (rail->staged - rail->issued >= d->run->rdma_chunk ||
+               (rail->issued < rail->staged && rail->staged == rail->rows)) {
+            const uint32_t rows =
+                (uint32_t)normal_min(d->run->rdma_chunk, rail->staged - rail->issued);
+            const uint64_t start_ps = normal_max(now_ps, stager->put_ps) + d->put_ps;
+            stager->put_ps = start_ps;
+            rail->issued += rows;
+            sim_engine_schedule(d->run->engine, start_ps, node == own ? RAIL_LAND : PUT,
+                                (uint32_t)q, (uint64_t)rows << 32 | rail->issued);
+        }
+    }
+}
+
+static void on_put(struct dispatch *d, uint64_t q, uint64_t payload, uint64_t now_ps)
+{
+    const uint32_t source = rail_source(d, q);
+    const uint64_t wire_ps = (payload >> 32) * d->nic_ps + d->message_ps;
+    const uint64_t out_ps = normal_serve(&d->nic_out[source], now_ps, 1, wire_ps);
+    const uint64_t in_ps = normal_serve(&d->nic_in[rail_forwarder(d, q)], now_ps, 1, wire_ps);
+    ended(d, source, out_ps, source);
+    sim_engine_schedule(d->run->engine, normal_max(out_ps, in_ps) + d->nic_flight_ps, RAIL_LAND,
+                        (uint32_t)q, payload);
+}
+
+static void on_staged(struct dispatch *d, uint32_t block, uint32_t end, uint64_t now_ps)
+{
+    struct stager *stager = &d->stagers[block];
+    const uint32_t source = block / d->channels, channel = block % d->channels;
+    stager->done = end;
+    for (uint32_t node = 0; node < d->nodes; node++) {
+        const uint64_t q = rail_index(d, source, node, channel);
+        const uint32_t *position = rail_positions(d, q);
+        struct rail *rail = &d->rails[q];
+        while (rail->staged < rail->rows && position[rail->staged] < end) rail->staged++;
+    }
+    ended(d, source, now_ps, source);
+    put(d, block, now_ps);
+    stage(d, block, now_ps);
+}
+
+/* --- forward ------------------------------------------------------------------------------- */
+
+/* Tell the source how far all forwarder warps are, a chunk at a time. */
+static void free_rail(struct dispatch *d, uint64_t q, uint64_t now_ps)
+{
+    struct rail *rail = &d->rails[q];
+    uint32_t least = rail->landed;
+    for (uint32_t gpu = 0; gpu < d->size; gpu++)
+        least = (uint32_t)normal_min(least, d->visited[q * d->size + gpu]);
+    if (least - rail->freed < d->run->rdma_chunk) return;
+    rail->freed = least;
+    const bool own = rail_source(d, q) / d->size == rail_node(d, q);
+    sim_engine_schedule(d->run->engine, now_ps + (own ? d->poll_ps : d->nic_flight_ps), RAIL_CREDIT,
+                        (uint32_t)q, least);
+}
+
+/* One warp's next batch: rows of one source node, up to a chunk of those its GPU wants. */
+static void forward(struct dispatch *d, uint64_t w, uint64_t now_ps)
+{
+    const struct normal_plan *plan = d->run->plan;
+    struct warp *warp = &d->warps[w];
+    struct normal_ring *ring = &d->rings[w];
+    const uint32_t channel = (uint32_t)(w % d->channels);
+    const uint32_t gpu = (uint32_t)(w / d->channels % d->size);
+    const uint32_t forwarder = (uint32_t)(w / d->channels / d->size);
+    const uint32_t node = forwarder / d->size;
+    const uint32_t destination = node * d->size + gpu;
+    const bool remote = destination != forwarder;
+
+    if (warp->busy) return;
+    for (uint32_t i = 0; i < d->nodes; i++) {
+        const uint32_t from = (warp->next_node + i) % d->nodes;
+        const uint32_t source = from * d->size + forwarder % d->size;
+        const uint64_t q = rail_index(d, source, node, channel);
+        uint32_t *visited = &d->visited[q * d->size + gpu];
+        const uint32_t landed = d->rails[q].landed;
+        if (*visited == landed) continue;
+        if (ring->sent + d->run->nvl_chunk > ring->head + d->run->nvl_slots) {
+            ring->waiting = true;
+            return;
+        }
+        const uint64_t q1 = normal_queue_index(&plan->level1, source, destination, channel);
+        const uint32_t *position = plan->level1.position + plan->level1.first[q1];
+        const uint32_t wanted = (uint32_t)(plan->level1.first[q1 + 1] - plan->level1.first[q1]);
+        const uint32_t before = d->hits[q1];
+        uint32_t hit = before;
+        while (hit < wanted && position[hit] < landed && hit - before < d->run->nvl_chunk) hit++;
+        const uint32_t rows = hit - before;
+        const uint32_t end = rows == d->run->nvl_chunk ? position[hit - 1] + 1 : landed;
+        const uint64_t start_ps =
+            now_ps + (remote ? d->credit_ps : d->poll_ps) + (end - *visited) * d->visit_ps;
+        uint64_t done_ps = start_ps + rows * d->forward_chain_ps;
+        const uint32_t block = forwarder * d->channels + channel;
+        done_ps =
+            normal_max(done_ps, normal_serve(&d->even[block], start_ps, rows, d->forward_block_ps));
+        if (remote) {
+            done_ps = normal_max(done_ps,
+                                 normal_serve(&d->link_out[forwarder], start_ps, rows, d->link_ps));
+            done_ps = normal_max(
+                done_ps, normal_serve(&d->link_in[destination], start_ps, rows, d->link_ps));
+        }
+        done_ps += rows > 0 ? d->publish_ps : 0;
+        d->hits[q1] = hit;
+        *visited = end;
+        ring->sent += rows;
+        warp->busy = true;
+        warp->next_node = (from + 1) % d->nodes;
+        sim_engine_schedule(d->run->engine, done_ps, FORWARD, (uint32_t)w, q);
+        if (rows > 0)
+            sim_engine_schedule(d->run->engine, done_ps + (remote ? d->flight_ps : 0), NVL_LAND,
+                                (uint32_t)w, ring->sent);
+        return;
+    }
+}
+
+static void on_forward(struct dispatch *d, uint64_t w, uint64_t q, uint64_t now_ps)
+{
+    d->warps[w].busy = false;
+    free_rail(d, q, now_ps);
+    ended(d, (uint32_t)(w / d->channels / d->size), now_ps, rail_source(d, q));
+    forward(d, w, now_ps);
+}
+
+/* --- receive ------------------------------------------------------------------------------- */
+
+static void drain(struct dispatch *d, uint64_t w, uint64_t now_ps)
+{
+    struct normal_ring *ring = &d->rings[w];
+    const uint32_t rows = ring->landed - ring->taken;
+    const uint32_t channel = (uint32_t)(w % d->channels);
+    const uint32_t forwarder = (uint32_t)(w / d->channels / d->size);
+    const uint32_t destination =
+        forwarder / d->size * d->size + (uint32_t)(w / d->channels % d->size);
+    if (rows == 0 || ring->taken > ring->head) return;
+    const uint64_t start_ps = now_ps + d->poll_ps;
+    const uint64_t done_ps = normal_max(start_ps + rows * d->recv_chain_ps,
+                                        normal_serve(&d->odd[destination * d->channels + channel],
+                                                     start_ps, rows, d->recv_block_ps));
+    ring->taken = ring->landed;
+    sim_engine_schedule(d->run->engine, done_ps, DRAINED, (uint32_t)w, ring->taken);
+}
+
+static void on_drained(struct dispatch *d, uint64_t w, uint32_t head, uint64_t now_ps)
+{
+    struct normal_ring *ring = &d->rings[w];
+    const uint32_t forwarder = (uint32_t)(w / d->channels / d->size);
+    const uint32_t destination =
+        forwarder / d->size * d->size + (uint32_t)(w / d->channels % d->size);
+    ring->head = head;
+    ended(d, destination, now_ps, forwarder);
+    if (ring->waiting && ring->sent + d->run->nvl_chunk <= ring->head + d->run->nvl_slots) {
+        ring->waiting = false;
+        forward(d, w, now_ps + (forwarder != destination ? d->flight_ps : 0));
+    }
+    drain(d, w, now_ps);
+}
+
+static void on_rail_land(struct dispatch *d, uint64_t q, uint32_t landed, uint64_t now_ps)
+{
+    const uint32_t channel = (uint32_t)(q % d->channels);
+    d->rails[q].landed = landed;
+    for (uint32_t gpu = 0; gpu < d->size; gpu++)
+        forward(d, warp_index(d, rail_forwarder(d, q), gpu, channel), now_ps + d->poll_ps);
+}
+
+static void handle(void *model, struct sim_engine *engine, const struct sim_event *event)
+{
+    struct dispatch *d = (struct dispatch *)model;
+    const uint64_t now_ps = event->time_ps;
+    (void)engine;
+    switch (event->kind) {
+    case STAGED: on_staged(d, event->target, (uint32_t)event->payload, now_ps); break;
+    case PUT: on_put(d, event->target, event->payload, now_ps); break;
+    case RAIL_LAND: on_rail_land(d, event->target, (uint32_t)event->payload, now_ps); break;
+    case FORWARD: on_forward(d, event->target, event->payload, now_ps); break;
+    case NVL_LAND:
+        d->rings[event->target].landed = (uint32_t)event->payload;
+        drain(d, event->target, now_ps);
+        break;
+    case DRAINED: on_drained(d, event->target, (uint32_t)event->payload, now_ps); break;
+    case RAIL_CREDIT: {
+        d->rails[event->target].head = (uint32_t)event->payload;
+        const uint32_t block =
+            rail_source(d, event->target) * d->channels + event->target % d->channels;
+        if (d->stagers[block].waiting) stage(d, block, now_ps);
+        break;
+    }
+    default: assert(0);
+    }
+}
+
+static void set_costs(struct dispatch *d)
+{
+    const struct fabric_machine *machine = d->run->exchange->machine;
+    const struct fabric_normal_costs *costs = &machine->costs.normal;
+    const uint64_t bytes = d->run->row_bytes;
+    const uint64_t crowd = costs->crowd_permille * d->run->exchange->sms;
+    d->stage_chain_ps = normal_crowded(
+        costs->stage_row_ps + normal_transfer_ps(bytes, costs->stage_warp_bytes_per_s), crowd);
+    d->stage_block_ps =
+        normal_crowded(normal_transfer_ps(bytes, costs->stage_block_bytes_per_s), crowd);
+    d->forward_chain_ps = normal_crowded(
+        costs->forward_row_ps + normal_transfer_ps(bytes, costs->forward_warp_bytes_per_s), crowd);
+    d->forward_block_ps =
+        normal_crowded(normal_transfer_ps(bytes, costs->forward_block_bytes_per_s), crowd);
+    d->recv_chain_ps = normal_crowded(
+        costs->recv_row_ps + normal_transfer_ps(bytes, costs->recv_warp_bytes_per_s), crowd);
+    d->recv_block_ps =
+        normal_crowded(normal_transfer_ps(bytes, costs->recv_block_bytes_per_s), crowd);
+    d->link_ps = normal_transfer_ps(bytes, machine->nvlink_goodput_bytes_per_s);
+    d->nic_ps = normal_transfer_ps(bytes, machine->nic_goodput_bytes_per_s);
+    d->message_ps = 2 * machine->nic_message_ps; /* The rows, then the tail. */
+    d->nic_flight_ps = machine->nic_flight_ps;
+    d->flight_ps = machine->nvlink_flight_ps;
+    d->put_ps = costs->put_ps;
+    d->visit_ps = costs->visit_ps;
+    d->poll_ps = costs->poll_ps;
+    d->publish_ps = costs->publish_ps;
+    d->credit_ps = 2 * machine->nvlink_flight_ps + costs->poll_ps;
+}
+
+static int dispatch_open(struct dispatch *d)
+{
+    const struct normal_plan *plan = d->run->plan;
+    const uint64_t blocks = (uint64_t)d->ranks * d->channels;
+    const uint64_t rails = blocks * d->nodes, warps = blocks * d->size;
+    d->rails = (struct rail *)calloc(rails, sizeof *d->rails);
+    d->stagers = (struct stager *)calloc(blocks, sizeof *d->stagers);
+    d->warps = (struct warp *)calloc(warps, sizeof *d->warps);
+    d->rings = (struct normal_ring *)calloc(warps, sizeof *d->rings);
+    d->visited = (uint32_t *)calloc(rails * d->size, sizeof *d->visited);
+    d->hits = (uint32_t *)calloc(blocks * d->ranks, sizeof *d->hits);
+    d->odd = (struct normal_server *)calloc(2 * blocks + 4ul * d->ranks, sizeof *d->odd);
+    if (!d->rails || !d->stagers || !d->warps || !d->rings || !d->visited || !d->hits || !d->odd)
+        return -1;
+    d->even = d->odd + blocks;
+    d->link_out = d->even + blocks;
+    d->link_in = d->link_out + d->ranks;
+    d->nic_out = d->link_in + d->ranks;
+    d->nic_in = d->nic_out + d->ranks;
+    for (uint64_t q = 0; q < rails; q++)
+        d->rails[q].rows = (uint32_t)(plan->level0.first[q + 1] - plan->level0.first[q]);
+    for (uint32_t b = 0; b < blocks; b++) {
+        d->stagers[b].tokens =
+            normal_span(plan->tokens[b / d->channels], d->channels, b % d->channels);
+        d->stagers[b].put_ps = d->run->begin_ps;
+    }
+    return 0;
+}
+
+static void dispatch_close(struct dispatch *d)
+{
+    free(d->rails);
+    free(d->stagers);
+    free(d->warps);
+    free(d->rings);
+    free(d->visited);
+    free(d->hits);
+    free(d->odd);
+}
+
+int normal_rail_dispatch_run(const struct normal_run *run, char *err, size_t err_len)
+{
+    struct dispatch d;
+    memset(&d, 0, sizeof d);
+    d.run = run;
+    d.ranks = run->plan->ranks;
+    d.channels = run->plan->channels;
+    d.nodes = run->plan->nodes;
+    d.size = run->plan->ranks_per_node;
+    set_costs(&d);
+    int result = dispatch_open(&d);
+    if (result != 0)
+        snprintf(err, err_len, "normal mode: no memory for %u channels", d.channels);
+    else {
+        for (uint32_t b = 0; b < d.ranks * d.channels; b++)
+            if (d.stagers[b].tokens > 0)
+                sim_engine_schedule(run->engine, run->begin_ps, STAGED, b, 0);
+        result = sim_engine_run(run->engine, handle, &d, err, err_len);
+    }
+    dispatch_close(&d);
+    return result;
+}
