@@ -1,10 +1,11 @@
 /* sim/normal_model.h - what the two normal-mode models (one node, several) share.
  *
- * Internal to sim/normal*.c. A model run is: one plan, one choice of chunk sizes, one engine.
- * Servers are serial: a request is served after those that asked before it. */
+ * Internal to sim/normal*.c. A run is one plan, one choice of chunk sizes, one engine. Servers
+ * are serial: a request is served after those that asked before it. */
 #ifndef SIM_NORMAL_MODEL_H
 #define SIM_NORMAL_MODEL_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "sim/exchange.h"
@@ -19,15 +20,17 @@ struct normal_server {
     uint64_t queue_peak;
 };
 
-/* Serve rows that cost row_ps each from now_ps on; returns when the last is through. */
+/* Serve rows that cost row_ps each, and fixed_ps once, from now_ps on; returns when the last is
+ * through. */
 static inline uint64_t normal_serve(struct normal_server *server, uint64_t now_ps, uint64_t rows,
-                                    uint64_t row_ps)
+                                    uint64_t row_ps, uint64_t fixed_ps)
 {
-    const uint64_t start_ps = server->free_ps > now_ps ? server->free_ps : now_ps;
-    server->free_ps = start_ps + rows * row_ps;
-    server->busy_ps += rows * row_ps;
+    const uint64_t work_ps = rows * row_ps + fixed_ps;
+    const uint64_t wait_ps = server->free_ps > now_ps ? server->free_ps - now_ps : 0;
+    server->free_ps = now_ps + wait_ps + work_ps;
+    server->busy_ps += work_ps;
     server->rows += rows;
-    server->stall_ps += start_ps - now_ps;
+    server->stall_ps += wait_ps;
     return server->free_ps;
 }
 
@@ -35,43 +38,139 @@ static inline uint64_t normal_max(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
-static inline uint64_t normal_min(uint64_t a, uint64_t b)
+static inline uint32_t normal_min(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
 
-/* A queue of rows between two blocks: how far each side is. */
+/* A queue of rows between two blocks, and how far each side is: head <= taken <= landed <=
+ * sent <= rows. */
 struct normal_ring {
     uint32_t rows;   /* In all. */
     uint32_t sent;   /* Copied and published by the sender. */
     uint32_t landed; /* Seen by the receiver. */
+    uint32_t taken;  /* The receiver has begun with them. */
     uint32_t head;   /* Freed by the receiver. */
-    uint32_t taken;  /* Of which the receiver has begun to copy. */
     bool waiting;    /* The sender waits for the head. */
 };
 
-/* One run's numbers, all derived before the first event. */
-struct normal_run {
-    const struct sim_exchange *exchange;
-    const struct normal_plan *plan;
-    struct sim_engine *engine;
-    uint32_t nvl_chunk, nvl_slots, rdma_chunk, rdma_slots;
-    uint64_t row_bytes;
-    uint64_t begin_ps; /* All ranks' kernels run from here on (they meet in a barrier). */
-    uint64_t *end_ps;  /* [ranks] */
-    uint32_t *awaited; /* [ranks] */
-    uint64_t *wait_ps; /* [ranks] */
+/* One rank's last moments. */
+struct normal_rank {
+    uint64_t sent_ps;  /* Its senders are done. */
+    uint64_t end_ps;   /* All its warps are done. */
+    uint64_t other_ps; /* The same, but for the rank it waited for last. */
+    uint32_t awaited;
 };
 
-/* ceil(bytes * 10^12 / rate), and 0 for a rate of 0 (no such limit). */
-uint64_t normal_transfer_ps(uint64_t bytes, uint64_t rate_bytes_per_s);
+/* When each row of one level of queues left and landed, in the order of the plan. */
+struct normal_rows {
+    uint64_t *depart_ps, *land_ps; /* NULL: nobody asked. */
+};
 
-/* A copy's time while the kernel's SMs share memory: crowd is in thousandths. */
-static inline uint64_t normal_crowded(uint64_t ps, uint64_t crowd)
+enum { NORMAL_LINK_OUT, NORMAL_LINK_IN, NORMAL_NIC_OUT, NORMAL_NIC_IN, NORMAL_USES };
+
+/* Everything the models compute with, derived before the first event. Per row unless the name
+ * says otherwise; chain: one warp by itself; block: all warps of a block, per row. */
+struct normal_costs {
+    uint64_t poll_ps, publish_ps, credit_ps, scan_ps, put_ps, visit_ps;
+    uint64_t link_ps, flight_ps;                      /* NVLink. */
+    uint64_t nic_ps, message_ps, nic_flight_ps;       /* NIC; message_ps: per put, rows and tail. */
+    uint64_t send_chain_ps, send_block_ps;            /* One node: sender. */
+    uint64_t recv_chain_ps, recv_block_ps;            /* Dispatch: receiver. */
+    uint64_t stage_chain_ps, stage_block_ps;          /* Several nodes, dispatch: into the rail. */
+    uint64_t forward_chain_ps, forward_block_ps;      /* Several nodes: over NVLink. */
+    uint64_t sum_token_ps, sum_part_ps, sum_block_ps; /* Combine: at home, last per part. */
+    uint64_t merge_token_ps, merge_part_ps, merge_block_ps; /* The same at the forwarder. */
+};
+
+struct normal_run {
+    const struct normal_plan *plan;
+    struct sim_engine *engine;
+    bool combine;
+    uint64_t begin_ps; /* All kernels run from here on: they meet in a barrier. */
+    uint32_t nvl_chunk, nvl_slots, rdma_chunk, rdma_slots;
+    struct normal_costs costs;
+    struct normal_rank *ranks;               /* [ranks] */
+    struct normal_server *uses[NORMAL_USES]; /* [ranks] each. */
+    struct normal_server *blocks[2];         /* [ranks * channels]: even and odd blocks. */
+    struct normal_rows rows0, rows1;         /* By level of the plan. */
+};
+
+static inline void normal_ended(const struct normal_run *run, uint32_t rank, uint64_t time_ps,
+                                uint32_t whom)
 {
-    return ps + ps * crowd / 1000;
+    struct normal_rank *r = &run->ranks[rank];
+    if (whom == r->awaited) {
+        r->end_ps = normal_max(r->end_ps, time_ps);
+    } else if (time_ps > r->end_ps) {
+        r->other_ps = r->end_ps;
+        r->end_ps = time_ps;
+        r->awaited = whom;
+    } else {
+        r->other_ps = normal_max(r->other_ps, time_ps);
+    }
 }
 
+static inline void normal_sent(const struct normal_run *run, uint32_t rank, uint64_t time_ps)
+{
+    run->ranks[rank].sent_ps = normal_max(run->ranks[rank].sent_ps, time_ps);
+    normal_ended(run, rank, time_ps, rank);
+}
+
+static inline void normal_log(const struct normal_rows *log, uint64_t first, uint64_t end,
+                              uint64_t depart_ps, uint64_t land_ps)
+{
+    if (!log->land_ps) return;
+    for (uint64_t row = first; row < end; row++) {
+        log->depart_ps[row] = depart_ps;
+        log->land_ps[row] = land_ps;
+    }
+}
+
+/* NVLink's two ends, from start_ps on; when the last row is through both. */
+static inline uint64_t normal_link(const struct normal_run *run, uint32_t source,
+                                   uint32_t destination, uint64_t start_ps, uint32_t rows)
+{
+    assert(source != destination);
+    const uint64_t out_ps =
+        normal_serve(&run->uses[NORMAL_LINK_OUT][source], start_ps, rows, run->costs.link_ps, 0);
+    const uint64_t in_ps = normal_serve(&run->uses[NORMAL_LINK_IN][destination], start_ps, rows,
+                                        run->costs.link_ps, 0);
+    return normal_max(out_ps, in_ps);
+}
+
+/* Both NICs, from now_ps on; when the chunk and its tail are in the far memory. *sent_ps: the
+ * near NIC is done. */
+static inline uint64_t normal_nic(const struct normal_run *run, uint32_t source,
+                                  uint32_t destination, uint64_t now_ps, uint32_t rows,
+                                  uint64_t *sent_ps)
+{
+    assert(source != destination);
+    *sent_ps = normal_serve(&run->uses[NORMAL_NIC_OUT][source], now_ps, rows, run->costs.nic_ps,
+                            run->costs.message_ps);
+    const uint64_t in_ps = normal_serve(&run->uses[NORMAL_NIC_IN][destination], now_ps, rows,
+                                        run->costs.nic_ps, run->costs.message_ps);
+    return normal_max(*sent_ps, in_ps) + run->costs.nic_flight_ps;
+}
+
+/* Fill *costs for the exchange's rows (sim/normal_costs.c). */
+void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *exchange);
+/* The count exchange between the last rank's launch and the kernels' begin; 0 on one node, where
+ * it is part of the call. */
+uint64_t normal_exchange_ps(const struct sim_exchange *exchange, const struct normal_plan *plan);
+/* What the kernel takes beyond its rows. */
+uint64_t normal_kernel_ps(const struct sim_exchange *exchange, uint32_t nodes);
+
+/* Set the run's chunk and ring sizes (sim/normal_chunks.c). 0, or -1 with err (memory). */
+int normal_choose_chunks(const struct sim_exchange *exchange, struct normal_run *run, char *err,
+                         size_t err_len);
+
+/* Memory of a run whose plan is set; rows: keep each row's times (sim/normal.c). Close after open
+ * even when it failed. */
+int normal_run_open(struct normal_run *run, bool rows, char *err, size_t err_len);
+void normal_run_close(struct normal_run *run);
+/* Reset the engine and run the kernel on it. 0, or -1 with err (memory). */
+int normal_run_kernel(const struct normal_run *run, char *err, size_t err_len);
 int normal_node_run(const struct normal_run *run, char *err, size_t err_len);
 int normal_rail_dispatch_run(const struct normal_run *run, char *err, size_t err_len);
 int normal_rail_combine_run(const struct normal_run *run, char *err, size_t err_len);

@@ -4,14 +4,12 @@
  * taking the home nodes in turn (a ring per home node, so that none can block another); the
  * forwarder's warps of a home node add up each token's rows, chunk by chunk, and put the chunk
  * of partial sums on the NIC; the home rank's warps add up the nodes' partial sums. */
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include "sim/normal_model.h"
 
 enum { SEND, NVL_LAND, SUMMED, PUT, RAIL_LAND, RAIL_CREDIT, HOME_SUMMED };
-enum { FORWARD_WARPS = 24, HOME_WARPS = 16 };
+enum { FORWARD_WARPS = 24, HOME_WARPS = 16, EVEN = 0, ODD = 1 };
 
 struct rail { /* (home rank, node, channel): partial sums from that node's forwarder. */
     uint32_t rows;
@@ -27,6 +25,7 @@ struct rail { /* (home rank, node, channel): partial sums from that node's forwa
 
 struct home { /* (home rank, channel) */
     uint32_t begun, flying, done;
+    uint32_t last; /* Whose partial sums landed last. */
 };
 
 struct warp { /* (sender rank, forwarder GPU of its node, channel) */
@@ -36,18 +35,13 @@ struct warp { /* (sender rank, forwarder GPU of its node, channel) */
 
 struct combine {
     const struct normal_run *run;
+    const struct normal_costs *costs;
     uint32_t ranks, channels, nodes, size, warps_per_node;
     struct rail *rails;
     struct home *homes;
     struct warp *warps;
-    struct normal_ring *rings;        /* Level-1 queue (home rank, sender rank, channel). */
-    uint32_t *taken_home;             /* Per rail: partial sums whose token is begun at home. */
-    struct normal_server *even, *odd; /* Blocks: send and home sums; forward. */
-    struct normal_server *link_out, *link_in, *nic_out, *nic_in;
-    uint64_t send_chain_ps, send_block_ps;
-    uint64_t token_ps, part_ps, part_block_ps;
-    uint64_t link_ps, nic_ps, message_ps, nic_flight_ps, flight_ps;
-    uint64_t put_ps, poll_ps, publish_ps, credit_ps, sync_ps;
+    struct normal_ring *rings; /* Level-1 queue (home rank, sender rank, channel). */
+    uint32_t *taken_home;      /* Per rail: partial sums whose token is begun at home. */
 };
 
 static uint64_t rail_index(const struct combine *c, uint32_t home, uint32_t node, uint32_t channel)
@@ -68,13 +62,6 @@ static uint32_t rail_forwarder(const struct combine *c, uint64_t q)
     return (uint32_t)(q / c->channels % c->nodes) * c->size + rail_home(c, q) % c->size;
 }
 
-static void ended(const struct combine *c, uint32_t rank, uint64_t time_ps, uint32_t whom)
-{
-    if (time_ps <= c->run->end_ps[rank]) return;
-    c->run->end_ps[rank] = time_ps;
-    c->run->awaited[rank] = whom;
-}
-
 /* --- send ---------------------------------------------------------------------------------- */
 
 /* A sender warp's next chunk: the next home node in turn with rows left and slots free. */
@@ -92,25 +79,24 @@ static void send(struct combine *c, uint64_t w, uint64_t now_ps)
         const uint32_t node = (warp->next_node + i) % c->nodes;
         const uint64_t q = ring_index(c, node * c->size + forwarder % c->size, sender, channel);
         struct normal_ring *ring = &c->rings[q];
-        const uint32_t rows = (uint32_t)normal_min(c->run->nvl_chunk, ring->rows - ring->sent);
+        const uint32_t rows = normal_min(c->run->nvl_chunk, ring->rows - ring->sent);
         if (rows == 0 || ring->sent + rows > ring->head + slots) continue;
-        const uint64_t start_ps = now_ps + (remote ? c->credit_ps : c->poll_ps);
-        uint64_t done_ps = start_ps + rows * c->send_chain_ps;
-        done_ps = normal_max(done_ps, normal_serve(&c->even[sender * c->channels + channel],
-                                                   start_ps, rows, c->send_block_ps));
-        if (remote) {
-            done_ps =
-                normal_max(done_ps, normal_serve(&c->link_out[sender], start_ps, rows, c->link_ps));
-            done_ps = normal_max(done_ps,
-                                 normal_serve(&c->link_in[forwarder], start_ps, rows, c->link_ps));
-        }
-        done_ps += c->publish_ps;
+        const uint64_t start_ps = now_ps + (remote ? c->costs->credit_ps : c->costs->poll_ps);
+        uint64_t done_ps = start_ps + rows * c->costs->forward_chain_ps;
+        const uint32_t block = sender * c->channels + channel;
+        done_ps = normal_max(done_ps, normal_serve(&c->run->blocks[EVEN][block], start_ps, rows,
+                                                   c->costs->forward_block_ps, 0));
+        if (remote)
+            done_ps = normal_max(done_ps, normal_link(c->run, sender, forwarder, start_ps, rows));
+        done_ps += c->costs->publish_ps;
+        const uint64_t land_ps = done_ps + (remote ? c->costs->flight_ps : 0);
+        const uint64_t first = c->run->plan->level1.first[q] + ring->sent;
+        normal_log(&c->run->rows1, first, first + rows, start_ps, land_ps);
         ring->sent += rows;
         warp->busy = true;
         warp->next_node = (node + 1) % c->nodes;
         sim_engine_schedule(c->run->engine, done_ps, SEND, (uint32_t)w, 0);
-        sim_engine_schedule(c->run->engine, done_ps + (remote ? c->flight_ps : 0), NVL_LAND,
-                            (uint32_t)q, ring->sent);
+        sim_engine_schedule(c->run->engine, land_ps, NVL_LAND, (uint32_t)q, ring->sent);
         return;
     }
 }
@@ -155,25 +141,26 @@ static void sum(struct combine *c, uint64_t q, uint64_t now_ps)
     struct rail *rail = &c->rails[q];
     const uint32_t chunk = c->run->rdma_chunk;
     const uint32_t chunk_start = rail->summed / chunk * chunk;
-    const uint32_t chunk_end = (uint32_t)normal_min(chunk_start + chunk, rail->rows);
+    const uint32_t chunk_end = normal_min(chunk_start + chunk, rail->rows);
     if (rail->putting || rail->begun >= chunk_end) return;
     if (chunk_end > rail->head + c->run->rdma_slots) {
         rail->waiting = true;
         return;
     }
     rail->waiting = false;
-    const uint32_t whole = (uint32_t)normal_min(whole_rows(c, q), chunk_end);
+    const uint32_t whole = normal_min(whole_rows(c, q), chunk_end);
     if (whole <= rail->begun) return;
-    const uint32_t tokens =
-        (uint32_t)normal_min(whole - rail->begun, c->warps_per_node - rail->flying);
+    const uint32_t tokens = normal_min(whole - rail->begun, c->warps_per_node - rail->flying);
     if (tokens == 0) return;
     rail->begun += tokens;
     rail->flying += tokens;
     const uint32_t parts = take_parts(c, q, rail->begun);
-    const uint64_t start_ps = now_ps + c->poll_ps;
-    const uint64_t chain_ps = c->token_ps + (parts * c->part_ps + tokens - 1) / tokens;
+    const uint64_t start_ps = now_ps + c->costs->poll_ps;
+    const uint64_t chain_ps =
+        c->costs->merge_token_ps + (parts * c->costs->merge_part_ps + tokens - 1) / tokens;
     const uint32_t block = rail_forwarder(c, q) * c->channels + (uint32_t)(q % c->channels);
-    const uint64_t block_ps = normal_serve(&c->odd[block], start_ps, parts, c->part_block_ps);
+    const uint64_t block_ps =
+        normal_serve(&c->run->blocks[ODD][block], start_ps, parts, c->costs->merge_block_ps, 0);
     sim_engine_schedule(c->run->engine, normal_max(start_ps + chain_ps, block_ps), SUMMED,
                         (uint32_t)q, (uint64_t)tokens << 32 | rail->begun);
 }
@@ -193,7 +180,7 @@ static void free_ring(struct combine *c, uint64_t q, uint32_t end, uint64_t now_
         while (ring->head < ring->rows && position[ring->head] < end) ring->head++;
         if (ring->head > before)
             send(c, ((uint64_t)sender * c->size + forwarder % c->size) * c->channels + channel,
-                 now_ps + (sender != forwarder ? c->flight_ps : 0));
+                 now_ps + (sender != forwarder ? c->costs->flight_ps : 0));
     }
 }
 
@@ -207,7 +194,7 @@ static void on_summed(struct combine *c, uint64_t q, uint64_t payload, uint64_t 
     if (rail->summed % chunk == 0 || rail->summed == rail->rows) {
         const uint32_t start = (rail->summed - 1) / chunk * chunk;
         rail->putting = true;
-        sim_engine_schedule(c->run->engine, now_ps + c->put_ps, PUT, (uint32_t)q,
+        sim_engine_schedule(c->run->engine, now_ps + c->costs->put_ps, PUT, (uint32_t)q,
                             (uint64_t)(rail->summed - start) << 32 | rail->summed);
         return; /* The warps meet before the put; the next chunk starts after it. */
     }
@@ -217,17 +204,14 @@ static void on_summed(struct combine *c, uint64_t q, uint64_t payload, uint64_t 
 static void on_put(struct combine *c, uint64_t q, uint64_t payload, uint64_t now_ps)
 {
     const uint32_t home = rail_home(c, q), forwarder = rail_forwarder(c, q);
-    uint64_t land_ps = now_ps;
+    const uint32_t rows = (uint32_t)(payload >> 32), landed = (uint32_t)payload;
+    uint64_t sent_ps = now_ps, land_ps = now_ps;
     c->rails[q].putting = false;
-    if (home != forwarder) {
-        const uint64_t wire_ps = (payload >> 32) * c->nic_ps + c->message_ps;
-        const uint64_t out_ps = normal_serve(&c->nic_out[forwarder], now_ps, 1, wire_ps);
-        const uint64_t in_ps = normal_serve(&c->nic_in[home], now_ps, 1, wire_ps);
-        land_ps = normal_max(out_ps, in_ps) + c->nic_flight_ps;
-        ended(c, forwarder, out_ps, forwarder);
-    }
-    ended(c, forwarder, now_ps, home);
-    sim_engine_schedule(c->run->engine, land_ps, RAIL_LAND, (uint32_t)q, payload);
+    if (home != forwarder) land_ps = normal_nic(c->run, forwarder, home, now_ps, rows, &sent_ps);
+    normal_sent(c->run, forwarder, sent_ps);
+    const uint64_t first = c->run->plan->level0.first[q] + landed;
+    normal_log(&c->run->rows0, first - rows, first, now_ps, land_ps);
+    sim_engine_schedule(c->run->engine, land_ps, RAIL_LAND, (uint32_t)q, landed);
     sum(c, q, now_ps);
 }
 
@@ -243,10 +227,10 @@ static void home_sum(struct combine *c, uint32_t block, uint64_t now_ps)
         const uint64_t q = rail_index(c, rank, node, channel);
         const struct rail *rail = &c->rails[q];
         if (rail->landed < rail->rows)
-            whole = (uint32_t)normal_min(whole, level0->position[level0->first[q] + rail->landed]);
+            whole = normal_min(whole, level0->position[level0->first[q] + rail->landed]);
     }
     if (whole <= home->begun) return;
-    const uint32_t tokens = (uint32_t)normal_min(whole - home->begun, HOME_WARPS - home->flying);
+    const uint32_t tokens = normal_min(whole - home->begun, HOME_WARPS - home->flying);
     if (tokens == 0) return;
     home->begun += tokens;
     home->flying += tokens;
@@ -257,9 +241,11 @@ static void home_sum(struct combine *c, uint32_t block, uint64_t now_ps)
              c->taken_home[q]++)
             parts++;
     }
-    const uint64_t start_ps = now_ps + c->poll_ps;
-    const uint64_t chain_ps = c->token_ps + (parts * c->part_ps + tokens - 1) / tokens;
-    const uint64_t block_ps = normal_serve(&c->even[block], start_ps, parts, c->part_block_ps);
+    const uint64_t start_ps = now_ps + c->costs->poll_ps;
+    const uint64_t chain_ps =
+        c->costs->sum_token_ps + (parts * c->costs->sum_part_ps + tokens - 1) / tokens;
+    const uint64_t block_ps =
+        normal_serve(&c->run->blocks[EVEN][block], start_ps, parts, c->costs->sum_block_ps, 0);
     sim_engine_schedule(c->run->engine, normal_max(start_ps + chain_ps, block_ps), HOME_SUMMED,
                         block, (uint64_t)tokens << 32 | home->begun);
 }
@@ -271,7 +257,7 @@ static void on_home_summed(struct combine *c, uint32_t block, uint64_t payload, 
     struct home *home = &c->homes[block];
     home->flying -= (uint32_t)(payload >> 32);
     home->done = (uint32_t)payload;
-    ended(c, rank, now_ps, rank);
+    normal_ended(c->run, rank, now_ps, home->last);
     for (uint32_t node = 0; node < c->nodes; node++) {
         const uint64_t q = rail_index(c, rank, node, channel);
         struct rail *rail = &c->rails[q];
@@ -280,9 +266,10 @@ static void on_home_summed(struct combine *c, uint32_t block, uint64_t payload, 
         while (freed < rail->rows && position[freed] < home->done) freed++;
         if (freed - rail->told < c->run->rdma_chunk) continue;
         rail->told = freed;
-        sim_engine_schedule(c->run->engine,
-                            now_ps + (node == rank / c->size ? c->poll_ps : c->nic_flight_ps),
-                            RAIL_CREDIT, (uint32_t)q, freed);
+        sim_engine_schedule(
+            c->run->engine,
+            now_ps + (node == rank / c->size ? c->costs->poll_ps : c->costs->nic_flight_ps),
+            RAIL_CREDIT, (uint32_t)q, freed);
     }
     home_sum(c, block, now_ps);
 }
@@ -296,8 +283,7 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     switch (event->kind) {
     case SEND:
         c->warps[target].busy = false;
-        ended(c, (uint32_t)(target / c->channels / c->size), now_ps,
-              (uint32_t)(target / c->channels / c->size));
+        normal_sent(c->run, target / c->channels / c->size, now_ps);
         send(c, target, now_ps);
         break;
     case NVL_LAND: {
@@ -311,6 +297,8 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     case PUT: on_put(c, target, event->payload, now_ps); break;
     case RAIL_LAND:
         c->rails[target].landed = (uint32_t)event->payload;
+        c->homes[rail_home(c, target) * c->channels + target % c->channels].last =
+            rail_forwarder(c, target);
         home_sum(c, rail_home(c, target) * c->channels + target % c->channels, now_ps);
         break;
     case RAIL_CREDIT:
@@ -322,54 +310,24 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     }
 }
 
-static void set_costs(struct combine *c)
-{
-    const struct sim_exchange *exchange = c->run->exchange;
-    const struct fabric_machine *machine = exchange->machine;
-    const struct fabric_normal_costs *costs = &machine->costs.normal;
-    const uint64_t bytes = c->run->row_bytes;
-    const uint64_t crowd = costs->crowd_permille * exchange->sms;
-    const uint64_t steps = (exchange->hidden + 255) / 256;
-    c->send_chain_ps = normal_crowded(
-        costs->forward_row_ps + normal_transfer_ps(bytes, costs->forward_warp_bytes_per_s), crowd);
-    c->send_block_ps =
-        normal_crowded(normal_transfer_ps(bytes, costs->forward_block_bytes_per_s), crowd);
-    c->token_ps = normal_crowded(costs->sum_token_ps + steps * costs->sum_step_ps, crowd);
-    c->part_ps = normal_crowded(steps * costs->sum_part_ps, crowd);
-    c->part_block_ps =
-        normal_crowded(normal_transfer_ps(bytes, costs->sum_block_bytes_per_s), crowd);
-    c->link_ps = normal_transfer_ps(bytes, machine->nvlink_goodput_bytes_per_s);
-    c->nic_ps = normal_transfer_ps(bytes, machine->nic_goodput_bytes_per_s);
-    c->message_ps = 2 * machine->nic_message_ps; /* The rows, then the tail. */
-    c->nic_flight_ps = machine->nic_flight_ps;
-    c->flight_ps = machine->nvlink_flight_ps;
-    c->put_ps = costs->put_ps;
-    c->poll_ps = costs->poll_ps;
-    c->publish_ps = costs->publish_ps;
-    c->credit_ps = 2 * machine->nvlink_flight_ps + costs->poll_ps;
-}
-
 static int combine_open(struct combine *c)
 {
     const struct normal_plan *plan = c->run->plan;
-    const uint64_t blocks = (uint64_t)c->ranks * c->channels;
-    const uint64_t rails = blocks * c->nodes, rings = blocks * c->ranks;
+    const size_t blocks = (size_t)c->ranks * c->channels;
+    const size_t rails = blocks * c->nodes, rings = blocks * c->ranks;
     c->rails = (struct rail *)calloc(rails, sizeof *c->rails);
     c->homes = (struct home *)calloc(blocks, sizeof *c->homes);
     c->warps = (struct warp *)calloc(blocks * c->size, sizeof *c->warps);
     c->rings = (struct normal_ring *)calloc(rings, sizeof *c->rings);
     c->taken_home = (uint32_t *)calloc(rails, sizeof *c->taken_home);
-    c->even = (struct normal_server *)calloc(2 * blocks + 4ul * c->ranks, sizeof *c->even);
-    if (!c->rails || !c->homes || !c->warps || !c->rings || !c->taken_home || !c->even) return -1;
-    c->odd = c->even + blocks;
-    c->link_out = c->odd + blocks;
-    c->link_in = c->link_out + c->ranks;
-    c->nic_out = c->link_in + c->ranks;
-    c->nic_in = c->nic_out + c->ranks;
-    for (uint64_t q = 0; q < rails; q++)
+    if (!c->rails || !c->homes || !c->warps || !c->rings || !c->taken_home) return -1;
+    assert(rails < UINT32_MAX && rings < UINT32_MAX);
+    for (size_t q = 0; q < rails; q++)
         c->rails[q].rows = (uint32_t)(plan->level0.first[q + 1] - plan->level0.first[q]);
-    for (uint64_t q = 0; q < rings; q++)
+    for (size_t q = 0; q < rings; q++)
         c->rings[q].rows = (uint32_t)(plan->level1.first[q + 1] - plan->level1.first[q]);
+    for (uint32_t w = 0; w < blocks * c->size; w++)
+        sim_engine_schedule(c->run->engine, c->run->begin_ps, SEND, w, 0);
     return 0;
 }
 
@@ -380,28 +338,35 @@ static void combine_close(struct combine *c)
     free(c->warps);
     free(c->rings);
     free(c->taken_home);
-    free(c->even);
+}
+
+/* Nothing is left on the way. */
+static void assert_empty(const struct combine *c)
+{
+    const uint64_t blocks = (uint64_t)c->ranks * c->channels;
+    for (uint64_t q = 0; q < blocks * c->ranks; q++) assert(c->rings[q].head == c->rings[q].rows);
+    for (uint64_t q = 0; q < blocks * c->nodes; q++) {
+        assert(c->rails[q].landed == c->rails[q].rows);
+        assert(c->taken_home[q] == c->rails[q].rows);
+    }
 }
 
 int normal_rail_combine_run(const struct normal_run *run, char *err, size_t err_len)
 {
-    struct combine c;
-    memset(&c, 0, sizeof c);
-    c.run = run;
-    c.ranks = run->plan->ranks;
-    c.channels = run->plan->channels;
-    c.nodes = run->plan->nodes;
-    c.size = run->plan->ranks_per_node;
-    c.warps_per_node = c.nodes >= FORWARD_WARPS ? 1 : FORWARD_WARPS / c.nodes;
-    set_costs(&c);
+    struct combine c = {.run = run,
+                        .costs = &run->costs,
+                        .ranks = run->plan->ranks,
+                        .channels = run->plan->channels,
+                        .nodes = run->plan->nodes,
+                        .size = run->plan->ranks_per_node,
+                        .warps_per_node = 1};
+    if (c.nodes < FORWARD_WARPS) c.warps_per_node = FORWARD_WARPS / c.nodes;
     int result = combine_open(&c);
     if (result != 0)
         snprintf(err, err_len, "normal mode: no memory for %u channels", c.channels);
-    else {
-        for (uint32_t w = 0; w < c.ranks * c.size * c.channels; w++)
-            sim_engine_schedule(run->engine, run->begin_ps, SEND, w, 0);
+    else
         result = sim_engine_run(run->engine, handle, &c, err, err_len);
-    }
+    if (result == 0) assert_empty(&c);
     combine_close(&c);
     return result;
 }

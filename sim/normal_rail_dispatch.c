@@ -7,14 +7,12 @@
  *
  * Every ring has slots and returns them: the rail when all forwarder warps are past a chunk, the
  * NVLink ring when its receiver has copied. An event is a batch of rows, never a row. */
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include "sim/normal_model.h"
 
 enum { STAGED, PUT, RAIL_LAND, FORWARD, NVL_LAND, DRAINED, RAIL_CREDIT };
-enum { STAGE_WARPS = 7 };
+enum { STAGE_WARPS = 7, EVEN = 0, ODD = 1 };
 
 struct rail { /* (source rank, node, channel) */
     uint32_t rows;
@@ -38,20 +36,14 @@ struct warp { /* (forwarder rank, destination GPU of its node, channel) */
 
 struct dispatch {
     const struct normal_run *run;
+    const struct normal_costs *costs;
     uint32_t ranks, channels, nodes, size; /* size: GPUs of a node. */
     struct rail *rails;
     struct stager *stagers;
     struct warp *warps;
-    struct normal_ring *rings;        /* Like warps. */
-    uint32_t *visited;                /* [rail][destination GPU]: rows walked past. */
-    uint32_t *hits;                   /* Level-1 queue: rows forwarded. */
-    struct normal_server *odd, *even; /* Blocks: stage and receive; forward. */
-    struct normal_server *link_out, *link_in, *nic_out, *nic_in;
-    uint64_t stage_chain_ps, stage_block_ps;
-    uint64_t forward_chain_ps, forward_block_ps;
-    uint64_t recv_chain_ps, recv_block_ps;
-    uint64_t link_ps, nic_ps, message_ps, nic_flight_ps, flight_ps;
-    uint64_t put_ps, visit_ps, poll_ps, publish_ps, credit_ps;
+    struct normal_ring *rings; /* Like warps. */
+    uint32_t *visited;         /* [rail][destination GPU]: rows walked past. */
+    uint32_t *hits;            /* Level-1 queue: rows forwarded. */
 };
 
 static uint64_t rail_index(const struct dispatch *d, uint32_t source, uint32_t node,
@@ -77,13 +69,6 @@ static uint32_t rail_forwarder(const struct dispatch *d, uint64_t q)
     return rail_node(d, q) * d->size + rail_source(d, q) % d->size;
 }
 
-static void ended(const struct dispatch *d, uint32_t rank, uint64_t time_ps, uint32_t whom)
-{
-    if (time_ps <= d->run->end_ps[rank]) return;
-    d->run->end_ps[rank] = time_ps;
-    d->run->awaited[rank] = whom;
-}
-
 static const uint32_t *rail_positions(const struct dispatch *d, uint64_t q)
 {
     return d->run->plan->level0.position + d->run->plan->level0.first[q];
@@ -96,7 +81,7 @@ static void stage(struct dispatch *d, uint32_t block, uint64_t now_ps)
 {
     struct stager *stager = &d->stagers[block];
     const uint32_t source = block / d->channels, channel = block % d->channels;
-    const uint32_t tokens = (uint32_t)normal_min(STAGE_WARPS, stager->tokens - stager->begun);
+    const uint32_t tokens = normal_min(STAGE_WARPS, stager->tokens - stager->begun);
     const uint32_t end = stager->begun + tokens;
     uint32_t copies = 0, counts;
 
@@ -114,8 +99,9 @@ static void stage(struct dispatch *d, uint32_t block, uint64_t now_ps)
     }
     stager->waiting = false;
     stager->begun = end;
-    const uint64_t chain_ps = now_ps + d->stage_chain_ps;
-    const uint64_t block_ps = normal_serve(&d->odd[block], now_ps, copies, d->stage_block_ps);
+    const uint64_t chain_ps = now_ps + d->costs->stage_chain_ps;
+    const uint64_t block_ps =
+        normal_serve(&d->run->blocks[ODD][block], now_ps, copies, d->costs->stage_block_ps, 0);
     sim_engine_schedule(d->run->engine, normal_max(chain_ps, block_ps), STAGED, block, end);
 }
 
@@ -131,13 +117,12 @@ static void put(struct dispatch *d, uint32_t block, uint64_t now_ps)
         struct rail *rail = &d->rails[q];
         while (rail->staged - rail->issued >= d->run->rdma_chunk ||
                (rail->issued < rail->staged && rail->staged == rail->rows)) {
-            const uint32_t rows =
-                (uint32_t)normal_min(d->run->rdma_chunk, rail->staged - rail->issued);
-            const uint64_t start_ps = normal_max(now_ps, stager->put_ps) + d->put_ps;
+            const uint32_t rows = normal_min(d->run->rdma_chunk, rail->staged - rail->issued);
+            const uint64_t start_ps = normal_max(now_ps, stager->put_ps) + d->costs->put_ps;
             stager->put_ps = start_ps;
             rail->issued += rows;
-            sim_engine_schedule(d->run->engine, start_ps, node == own ? RAIL_LAND : PUT,
-                                (uint32_t)q, (uint64_t)rows << 32 | rail->issued);
+            sim_engine_schedule(d->run->engine, start_ps, PUT, (uint32_t)q,
+                                (uint64_t)rows << 32 | rail->issued);
         }
     }
 }
@@ -145,12 +130,14 @@ static void put(struct dispatch *d, uint32_t block, uint64_t now_ps)
 static void on_put(struct dispatch *d, uint64_t q, uint64_t payload, uint64_t now_ps)
 {
     const uint32_t source = rail_source(d, q);
-    const uint64_t wire_ps = (payload >> 32) * d->nic_ps + d->message_ps;
-    const uint64_t out_ps = normal_serve(&d->nic_out[source], now_ps, 1, wire_ps);
-    const uint64_t in_ps = normal_serve(&d->nic_in[rail_forwarder(d, q)], now_ps, 1, wire_ps);
-    ended(d, source, out_ps, source);
-    sim_engine_schedule(d->run->engine, normal_max(out_ps, in_ps) + d->nic_flight_ps, RAIL_LAND,
-                        (uint32_t)q, payload);
+    const uint32_t rows = (uint32_t)(payload >> 32), landed = (uint32_t)payload;
+    uint64_t sent_ps = now_ps, land_ps = now_ps;
+    if (rail_forwarder(d, q) != source)
+        land_ps = normal_nic(d->run, source, rail_forwarder(d, q), now_ps, rows, &sent_ps);
+    normal_sent(d->run, source, sent_ps);
+    const uint64_t first = d->run->plan->level0.first[q] + landed;
+    normal_log(&d->run->rows0, first - rows, first, now_ps, land_ps);
+    sim_engine_schedule(d->run->engine, land_ps, RAIL_LAND, (uint32_t)q, landed);
 }
 
 static void on_staged(struct dispatch *d, uint32_t block, uint32_t end, uint64_t now_ps)
@@ -164,7 +151,7 @@ static void on_staged(struct dispatch *d, uint32_t block, uint32_t end, uint64_t
         struct rail *rail = &d->rails[q];
         while (rail->staged < rail->rows && position[rail->staged] < end) rail->staged++;
     }
-    ended(d, source, now_ps, source);
+    normal_sent(d->run, source, now_ps);
     put(d, block, now_ps);
     stage(d, block, now_ps);
 }
@@ -177,11 +164,12 @@ static void free_rail(struct dispatch *d, uint64_t q, uint64_t now_ps)
     struct rail *rail = &d->rails[q];
     uint32_t least = rail->landed;
     for (uint32_t gpu = 0; gpu < d->size; gpu++)
-        least = (uint32_t)normal_min(least, d->visited[q * d->size + gpu]);
+        least = normal_min(least, d->visited[q * d->size + gpu]);
     if (least - rail->freed < d->run->rdma_chunk) return;
     rail->freed = least;
     const bool own = rail_source(d, q) / d->size == rail_node(d, q);
-    sim_engine_schedule(d->run->engine, now_ps + (own ? d->poll_ps : d->nic_flight_ps), RAIL_CREDIT,
+    sim_engine_schedule(d->run->engine,
+                        now_ps + (own ? d->costs->poll_ps : d->costs->nic_flight_ps), RAIL_CREDIT,
                         (uint32_t)q, least);
 }
 
@@ -218,19 +206,19 @@ static void forward(struct dispatch *d, uint64_t w, uint64_t now_ps)
         while (hit < wanted && position[hit] < landed && hit - before < d->run->nvl_chunk) hit++;
         const uint32_t rows = hit - before;
         const uint32_t end = rows == d->run->nvl_chunk ? position[hit - 1] + 1 : landed;
-        const uint64_t start_ps =
-            now_ps + (remote ? d->credit_ps : d->poll_ps) + (end - *visited) * d->visit_ps;
-        uint64_t done_ps = start_ps + rows * d->forward_chain_ps;
+        const uint64_t start_ps = now_ps + (remote ? d->costs->credit_ps : d->costs->poll_ps) +
+                                  (end - *visited) * d->costs->visit_ps;
+        uint64_t done_ps = start_ps + rows * d->costs->forward_chain_ps;
         const uint32_t block = forwarder * d->channels + channel;
-        done_ps =
-            normal_max(done_ps, normal_serve(&d->even[block], start_ps, rows, d->forward_block_ps));
-        if (remote) {
-            done_ps = normal_max(done_ps,
-                                 normal_serve(&d->link_out[forwarder], start_ps, rows, d->link_ps));
-            done_ps = normal_max(
-                done_ps, normal_serve(&d->link_in[destination], start_ps, rows, d->link_ps));
-        }
-        done_ps += rows > 0 ? d->publish_ps : 0;
+        done_ps = normal_max(done_ps, normal_serve(&d->run->blocks[EVEN][block], start_ps, rows,
+                                                   d->costs->forward_block_ps, 0));
+        if (remote && rows > 0)
+            done_ps =
+                normal_max(done_ps, normal_link(d->run, forwarder, destination, start_ps, rows));
+        done_ps += rows > 0 ? d->costs->publish_ps : 0;
+        const uint64_t land_ps = done_ps + (remote ? d->costs->flight_ps : 0);
+        normal_log(&d->run->rows1, plan->level1.first[q1] + before, plan->level1.first[q1] + hit,
+                   start_ps, land_ps);
         d->hits[q1] = hit;
         *visited = end;
         ring->sent += rows;
@@ -238,8 +226,7 @@ static void forward(struct dispatch *d, uint64_t w, uint64_t now_ps)
         warp->next_node = (from + 1) % d->nodes;
         sim_engine_schedule(d->run->engine, done_ps, FORWARD, (uint32_t)w, q);
         if (rows > 0)
-            sim_engine_schedule(d->run->engine, done_ps + (remote ? d->flight_ps : 0), NVL_LAND,
-                                (uint32_t)w, ring->sent);
+            sim_engine_schedule(d->run->engine, land_ps, NVL_LAND, (uint32_t)w, ring->sent);
         return;
     }
 }
@@ -248,7 +235,7 @@ static void on_forward(struct dispatch *d, uint64_t w, uint64_t q, uint64_t now_
 {
     d->warps[w].busy = false;
     free_rail(d, q, now_ps);
-    ended(d, (uint32_t)(w / d->channels / d->size), now_ps, rail_source(d, q));
+    normal_ended(d->run, (uint32_t)(w / d->channels / d->size), now_ps, rail_source(d, q));
     forward(d, w, now_ps);
 }
 
@@ -263,10 +250,11 @@ static void drain(struct dispatch *d, uint64_t w, uint64_t now_ps)
     const uint32_t destination =
         forwarder / d->size * d->size + (uint32_t)(w / d->channels % d->size);
     if (rows == 0 || ring->taken > ring->head) return;
-    const uint64_t start_ps = now_ps + d->poll_ps;
-    const uint64_t done_ps = normal_max(start_ps + rows * d->recv_chain_ps,
-                                        normal_serve(&d->odd[destination * d->channels + channel],
-                                                     start_ps, rows, d->recv_block_ps));
+    const uint64_t start_ps = now_ps + d->costs->poll_ps;
+    const uint32_t block = destination * d->channels + channel;
+    const uint64_t done_ps = normal_max(
+        start_ps + rows * d->costs->recv_chain_ps,
+        normal_serve(&d->run->blocks[ODD][block], start_ps, rows, d->costs->recv_block_ps, 0));
     ring->taken = ring->landed;
     sim_engine_schedule(d->run->engine, done_ps, DRAINED, (uint32_t)w, ring->taken);
 }
@@ -278,10 +266,10 @@ static void on_drained(struct dispatch *d, uint64_t w, uint32_t head, uint64_t n
     const uint32_t destination =
         forwarder / d->size * d->size + (uint32_t)(w / d->channels % d->size);
     ring->head = head;
-    ended(d, destination, now_ps, forwarder);
+    normal_ended(d->run, destination, now_ps, forwarder);
     if (ring->waiting && ring->sent + d->run->nvl_chunk <= ring->head + d->run->nvl_slots) {
         ring->waiting = false;
-        forward(d, w, now_ps + (forwarder != destination ? d->flight_ps : 0));
+        forward(d, w, now_ps + (forwarder != destination ? d->costs->flight_ps : 0));
     }
     drain(d, w, now_ps);
 }
@@ -291,7 +279,7 @@ static void on_rail_land(struct dispatch *d, uint64_t q, uint32_t landed, uint64
     const uint32_t channel = (uint32_t)(q % d->channels);
     d->rails[q].landed = landed;
     for (uint32_t gpu = 0; gpu < d->size; gpu++)
-        forward(d, warp_index(d, rail_forwarder(d, q), gpu, channel), now_ps + d->poll_ps);
+        forward(d, warp_index(d, rail_forwarder(d, q), gpu, channel), now_ps + d->costs->poll_ps);
 }
 
 static void handle(void *model, struct sim_engine *engine, const struct sim_event *event)
@@ -320,61 +308,27 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     }
 }
 
-static void set_costs(struct dispatch *d)
-{
-    const struct fabric_machine *machine = d->run->exchange->machine;
-    const struct fabric_normal_costs *costs = &machine->costs.normal;
-    const uint64_t bytes = d->run->row_bytes;
-    const uint64_t crowd = costs->crowd_permille * d->run->exchange->sms;
-    d->stage_chain_ps = normal_crowded(
-        costs->stage_row_ps + normal_transfer_ps(bytes, costs->stage_warp_bytes_per_s), crowd);
-    d->stage_block_ps =
-        normal_crowded(normal_transfer_ps(bytes, costs->stage_block_bytes_per_s), crowd);
-    d->forward_chain_ps = normal_crowded(
-        costs->forward_row_ps + normal_transfer_ps(bytes, costs->forward_warp_bytes_per_s), crowd);
-    d->forward_block_ps =
-        normal_crowded(normal_transfer_ps(bytes, costs->forward_block_bytes_per_s), crowd);
-    d->recv_chain_ps = normal_crowded(
-        costs->recv_row_ps + normal_transfer_ps(bytes, costs->recv_warp_bytes_per_s), crowd);
-    d->recv_block_ps =
-        normal_crowded(normal_transfer_ps(bytes, costs->recv_block_bytes_per_s), crowd);
-    d->link_ps = normal_transfer_ps(bytes, machine->nvlink_goodput_bytes_per_s);
-    d->nic_ps = normal_transfer_ps(bytes, machine->nic_goodput_bytes_per_s);
-    d->message_ps = 2 * machine->nic_message_ps; /* The rows, then the tail. */
-    d->nic_flight_ps = machine->nic_flight_ps;
-    d->flight_ps = machine->nvlink_flight_ps;
-    d->put_ps = costs->put_ps;
-    d->visit_ps = costs->visit_ps;
-    d->poll_ps = costs->poll_ps;
-    d->publish_ps = costs->publish_ps;
-    d->credit_ps = 2 * machine->nvlink_flight_ps + costs->poll_ps;
-}
-
 static int dispatch_open(struct dispatch *d)
 {
     const struct normal_plan *plan = d->run->plan;
-    const uint64_t blocks = (uint64_t)d->ranks * d->channels;
-    const uint64_t rails = blocks * d->nodes, warps = blocks * d->size;
+    const size_t blocks = (size_t)d->ranks * d->channels;
+    const size_t rails = blocks * d->nodes, warps = blocks * d->size;
     d->rails = (struct rail *)calloc(rails, sizeof *d->rails);
     d->stagers = (struct stager *)calloc(blocks, sizeof *d->stagers);
     d->warps = (struct warp *)calloc(warps, sizeof *d->warps);
     d->rings = (struct normal_ring *)calloc(warps, sizeof *d->rings);
     d->visited = (uint32_t *)calloc(rails * d->size, sizeof *d->visited);
     d->hits = (uint32_t *)calloc(blocks * d->ranks, sizeof *d->hits);
-    d->odd = (struct normal_server *)calloc(2 * blocks + 4ul * d->ranks, sizeof *d->odd);
-    if (!d->rails || !d->stagers || !d->warps || !d->rings || !d->visited || !d->hits || !d->odd)
-        return -1;
-    d->even = d->odd + blocks;
-    d->link_out = d->even + blocks;
-    d->link_in = d->link_out + d->ranks;
-    d->nic_out = d->link_in + d->ranks;
-    d->nic_in = d->nic_out + d->ranks;
-    for (uint64_t q = 0; q < rails; q++)
+    if (!d->rails || !d->stagers || !d->warps || !d->rings || !d->visited || !d->hits) return -1;
+    assert(rails < UINT32_MAX && blocks * d->ranks < UINT32_MAX);
+    for (size_t q = 0; q < rails; q++)
         d->rails[q].rows = (uint32_t)(plan->level0.first[q + 1] - plan->level0.first[q]);
     for (uint32_t b = 0; b < blocks; b++) {
         d->stagers[b].tokens =
             normal_span(plan->tokens[b / d->channels], d->channels, b % d->channels);
         d->stagers[b].put_ps = d->run->begin_ps;
+        if (d->stagers[b].tokens > 0)
+            sim_engine_schedule(d->run->engine, d->run->begin_ps, STAGED, b, 0);
     }
     return 0;
 }
@@ -387,28 +341,33 @@ static void dispatch_close(struct dispatch *d)
     free(d->rings);
     free(d->visited);
     free(d->hits);
-    free(d->odd);
+}
+
+/* Nothing is left on the way: what was listed was staged, forwarded and drained. */
+static void assert_empty(const struct dispatch *d)
+{
+    const struct normal_queues *level1 = &d->run->plan->level1;
+    const uint64_t blocks = (uint64_t)d->ranks * d->channels;
+    for (uint64_t q = 0; q < blocks * d->nodes; q++) assert(d->rails[q].landed == d->rails[q].rows);
+    for (uint64_t q = 0; q < blocks * d->ranks; q++)
+        assert(level1->first[q] + d->hits[q] == level1->first[q + 1]);
+    for (uint64_t w = 0; w < blocks * d->size; w++) assert(d->rings[w].head == d->rings[w].sent);
 }
 
 int normal_rail_dispatch_run(const struct normal_run *run, char *err, size_t err_len)
 {
-    struct dispatch d;
-    memset(&d, 0, sizeof d);
-    d.run = run;
-    d.ranks = run->plan->ranks;
-    d.channels = run->plan->channels;
-    d.nodes = run->plan->nodes;
-    d.size = run->plan->ranks_per_node;
-    set_costs(&d);
+    struct dispatch d = {.run = run,
+                         .costs = &run->costs,
+                         .ranks = run->plan->ranks,
+                         .channels = run->plan->channels,
+                         .nodes = run->plan->nodes,
+                         .size = run->plan->ranks_per_node};
     int result = dispatch_open(&d);
     if (result != 0)
         snprintf(err, err_len, "normal mode: no memory for %u channels", d.channels);
-    else {
-        for (uint32_t b = 0; b < d.ranks * d.channels; b++)
-            if (d.stagers[b].tokens > 0)
-                sim_engine_schedule(run->engine, run->begin_ps, STAGED, b, 0);
+    else
         result = sim_engine_run(run->engine, handle, &d, err, err_len);
-    }
+    if (result == 0) assert_empty(&d);
     dispatch_close(&d);
     return result;
 }

@@ -1,0 +1,138 @@
+/* sim/normal_chunks.c - which chunk sizes a run uses: the library's table, the caller's, or the
+ * best of those that the library's tuning script tries. */
+#include <stdio.h>
+#include <string.h>
+#include "sim/normal_model.h"
+
+enum { SEARCH_TOKENS = 1024 }; /* Tokens per rank on which chunk sizes are compared. */
+
+static void default_chunks(struct normal_run *run, uint32_t ranks)
+{
+    static const struct {
+        uint32_t ranks, nvl[2], nvl_slots, rdma[2], rdma_slots;
+    } table[] = {{2, {24, 10}, 256, {6, 6}, 128},   {4, {6, 9}, 256, {6, 6}, 128},
+                 {8, {6, 4}, 256, {6, 6}, 128},     {16, {36, 4}, 288, {20, 12}, 128},
+                 {64, {32, 1}, 288, {8, 8}, 128},   {96, {20, 1}, 480, {12, 8}, 128},
+                 {128, {20, 1}, 560, {12, 8}, 128}, {144, {32, 2}, 720, {12, 8}, 128},
+                 {160, {28, 2}, 720, {12, 8}, 128}};
+    const size_t count = sizeof table / sizeof table[0];
+    size_t i = 0;
+    while (i + 1 < count && ranks > table[i].ranks) i++;
+    run->nvl_chunk = table[i].nvl[run->combine];
+    run->nvl_slots = table[i].nvl_slots;
+    run->rdma_chunk = table[i].rdma[run->combine];
+    run->rdma_slots =
+        (table[i].rdma_slots + run->rdma_chunk - 1) / run->rdma_chunk * run->rdma_chunk;
+}
+
+/* The sizes that the library's own tuning tries: start, step, count for both kinds. */
+struct ranges {
+    uint32_t nvl[3], rdma[3];
+};
+
+static struct ranges tuning_ranges(const struct normal_run *run)
+{
+    const uint32_t nodes = run->plan->nodes;
+    const struct ranges one = {{4, 2, 15}, {6, 1, 1}}, one_back = {{1, 1, 16}, {6, 1, 1}};
+    const struct ranges many = {{4, 4, 11}, {4, 4, 8}};
+    const struct ranges many_back = {{1, 1, 7}, {nodes == 2 ? 12 : 8, 4, nodes == 2 ? 6 : 7}};
+    if (nodes == 1) return run->combine ? one_back : one;
+    return run->combine ? many_back : many;
+}
+
+static void tuning_slots(struct normal_run *run)
+{
+    const uint32_t ranks = run->plan->ranks;
+    const bool odd = ranks == 24 || ranks == 48 || ranks == 96 || ranks == 144 || ranks == 160;
+    if (run->plan->nodes == 1)
+        run->nvl_slots = ranks == 144 || ranks == 160 ? 720 : 256;
+    else
+        run->nvl_slots = odd ? 720 : 512;
+    run->rdma_slots = (128 + run->rdma_chunk - 1) / run->rdma_chunk * run->rdma_chunk;
+}
+
+struct search {
+    struct normal_run run;
+    struct ranges ranges;
+    uint64_t tried_ps[16][8]; /* 0: not yet. */
+    char *err;
+    size_t err_len;
+};
+
+/* The slowest rank's time with the i-th NVLink and the j-th RDMA chunk; 0 on failure. */
+static uint64_t try_sizes(struct search *search, uint32_t i, uint32_t j)
+{
+    struct normal_run *run = &search->run;
+    if (search->tried_ps[i][j] > 0) return search->tried_ps[i][j];
+    run->nvl_chunk = search->ranges.nvl[0] + i * search->ranges.nvl[1];
+    run->rdma_chunk = search->ranges.rdma[0] + j * search->ranges.rdma[1];
+    tuning_slots(run);
+    if (normal_run_open(run, false, search->err, search->err_len) == 0 &&
+        normal_run_kernel(run, search->err, search->err_len) == 0)
+        for (uint32_t r = 0; r < run->plan->ranks; r++)
+            search->tried_ps[i][j] = normal_max(search->tried_ps[i][j], run->ranks[r].end_ps);
+    normal_run_close(run);
+    return search->tried_ps[i][j];
+}
+
+/* Downhill from the middle of the ranges until no neighbour is better. One node has one range
+ * of at most 16 sizes: all are tried. */
+static int search_sizes(struct search *search, uint32_t best[2])
+{
+    const uint32_t count[2] = {search->ranges.nvl[2], search->ranges.rdma[2]};
+    uint32_t at[2] = {count[0] / 2, count[1] / 2};
+    assert(count[0] <= 16 && count[1] <= 8);
+    uint64_t least_ps = try_sizes(search, at[0], at[1]);
+    for (uint32_t i = 0; count[1] == 1 && i < count[0]; i++) {
+        const uint64_t now_ps = try_sizes(search, i, 0);
+        if (now_ps < least_ps) {
+            least_ps = now_ps;
+            at[0] = i;
+        }
+    }
+    for (bool moved = count[1] > 1; moved;) {
+        uint32_t to[2] = {at[0], at[1]};
+        moved = false;
+        for (int way = 0; way < 4; way++) {
+            uint32_t near[2] = {at[0], at[1]};
+            near[way / 2] += way % 2 ? 1u : UINT32_MAX;
+            if (near[0] >= count[0] || near[1] >= count[1]) continue;
+            const uint64_t now_ps = try_sizes(search, near[0], near[1]);
+            if (now_ps == 0) return -1;
+            if (now_ps >= least_ps) continue;
+            least_ps = now_ps;
+            memcpy(to, near, sizeof to);
+            moved = true;
+        }
+        memcpy(at, to, sizeof at);
+    }
+    best[0] = search->ranges.nvl[0] + at[0] * search->ranges.nvl[1];
+    best[1] = search->ranges.rdma[0] + at[1] * search->ranges.rdma[1];
+    return least_ps > 0 ? 0 : -1;
+}
+
+/* Which chunk is best hardly depends on how many tokens follow once the pipeline is full, so
+ * the sizes are compared on the first tokens of every rank. */
+int normal_choose_chunks(const struct sim_exchange *exchange, struct normal_run *run, char *err,
+                         size_t err_len)
+{
+    struct normal_plan some = {.ranks = 0};
+    uint32_t best[2] = {exchange->nvl_chunk, exchange->rdma_chunk};
+    default_chunks(run, run->plan->ranks);
+    if (exchange->best_chunk) {
+        struct search search = {.run = *run, .err = err, .err_len = err_len};
+        if (normal_plan_open(exchange->traffic, run->plan->channels, SEARCH_TOKENS, &some, err,
+                             err_len) != 0)
+            return -1;
+        search.run.plan = &some;
+        search.run.begin_ps = 1; /* So that a finished run never reads 0. */
+        search.ranges = tuning_ranges(run);
+        const int status = search_sizes(&search, best);
+        normal_plan_close(&some);
+        if (status != 0) return -1;
+    }
+    if (best[0] > 0) run->nvl_chunk = best[0];
+    if (best[1] > 0) run->rdma_chunk = best[1];
+    if (best[0] > 0 || best[1] > 0) tuning_slots(run);
+    return 0;
+}
