@@ -11,10 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { SIM_EVENT_KIND_MAX = 65535 };
+
 struct sim_event {
     uint64_t time_ps;
     uint64_t sequence; /* Set by the engine: the n-th event scheduled since open or reset. */
-    uint32_t kind;     /* The protocol's own enumeration. */
+    uint32_t kind;     /* The protocol's own enumeration, 0..SIM_EVENT_KIND_MAX. */
     uint32_t target;   /* Whatever kind says: a rank, a block, a link. */
     uint64_t payload;  /* Whatever kind says: a message index, a byte count. */
 };
