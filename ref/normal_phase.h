@@ -1,6 +1,6 @@
 /* ref/normal_phase.h - normal-mode dispatch and combine as one rank does its part of it.
  *
- * A message is a record. Across nodes both hops of dispatch carry the record of deepep.md 3.2
+ * A message is a record. Across nodes both hops of dispatch carry the library's own record
  * and both hops of combine the shorter one; inside a node the fields of the rings. Arenas are
  * flat over all ranks and hold records of ref_record.bytes each (ref/rows.h numbers them):
  *
