@@ -1,0 +1,272 @@
+/* tests/test_replay.c - `run` and `replay` as a user meets them.
+ *
+ * Method: a trace of two layers, four tokens and four experts on two ranks, with every answer
+ * worked out by hand:
+ *
+ *   token   plays on        layer 0   layer 1        experts 0, 1 live on rank 0
+ *   0       rank 0, step 0  0 1       3 2            experts 2, 3 live on rank 1
+ *   1       rank 0, step 1  0 2       3 1
+ *   2       rank 1, step 0  0 3       3 0
+ *   3       rank 1, step 1  2 3       1 3
+ *
+ * Selections off the own rank: layer 0: token 1's 2, token 2's 0; layer 1: token 0's 3 and 2,
+ * token 1's 3, token 2's 0, token 3's 1. A dispatch message is 16 + 2048 + 64 = 2128 bytes, a
+ * combine message 4096. */
+#include <check.h>
+#include <jansson.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support.h"
+#include "traces/npy.h"
+
+Suite *replay_suite(void);
+
+enum { MESSAGE = 16 + 2048 + 64, ANSWER = 2 * 2048 };
+
+static const char MODEL[] = "hidden: 2048\nlayers: 2\ndense_layers: 0\nexperts: 4\ntopk: 2\n"
+                            "groups: 1\ngroups_kept: 1\nmoe_inter: 1024\nshared_experts: 0\n"
+                            "router: softmax_norm\nrouted_scale: 1\nsource: a test's own\n";
+
+/* The folder with ids.npy, offsets.npy and model.yaml. */
+static const char *make_trace(void)
+{
+    static const uint8_t ids[4][2][2] = {
+        {{0, 1}, {3, 2}}, {{0, 2}, {3, 1}}, {{0, 3}, {3, 0}}, {{2, 3}, {1, 3}}};
+    static const int64_t offsets[3] = {0, 2, 4};
+    const uint64_t ids_shape[3] = {4, 2, 2}, offsets_shape[1] = {3};
+    const char *folder = test_temp_dir();
+    char err[256];
+    test_write_text(folder, "model.yaml", MODEL);
+    ck_assert_int_eq(
+        trace_npy_write(test_join(folder, "ids.npy"), TRACE_U8, ids_shape, 3, ids, err, sizeof err),
+        0);
+    ck_assert_int_eq(trace_npy_write(test_join(folder, "offsets.npy"), TRACE_I64, offsets_shape, 1,
+                                     offsets, err, sizeof err),
+                     0);
+    return folder;
+}
+
+#define REPLAY(output, folder, ...)                                                                \
+    TEST_EPSIM(output, "replay", test_join(folder, "ids.npy"), "--offsets",                        \
+               test_join(folder, "offsets.npy"), "--model", test_join(folder, "model.yaml"),       \
+               "--ep", "2", "--mode", "ll", "--batch", "1", "--steps", "2", __VA_ARGS__)
+
+static json_t *parse(const struct test_output *output)
+{
+    json_error_t error;
+    json_t *json = json_loadb(output->out, output->out_bytes, 0, &error);
+    ck_assert_msg(json != NULL, "%s: %s", error.text, output->out);
+    return json;
+}
+
+static int64_t integer(const json_t *json, const char *a, const char *b)
+{
+    const json_t *value = json_object_get(json_object_get(json, a), b);
+    ck_assert_msg(json_is_integer(value), "%s.%s", a, b);
+    return json_integer_value(value);
+}
+
+START_TEST(bytes_and_imbalance_are_those_worked_out_by_hand)
+{
+    const char *folder = make_trace();
+    struct test_output output;
+    ck_assert_int_eq(REPLAY(&output, folder, "--backend", "ref", "--json"), 0);
+    json_t *json = parse(&output);
+    /* 16 selections in all, 7 of them to the other rank; token 0 in layer 0 names two experts of
+     * rank 0, token 0 in layer 1 two of rank 1, token 3 in layer 0 two of rank 1: 13 distinct. */
+    ck_assert_int_eq(integer(json, "bytes", "formula"), 16 * (2048 + ANSWER));
+    ck_assert_int_eq(integer(json, "bytes", "distinct_rank"), 13 * (2048 + ANSWER));
+    ck_assert_int_eq(integer(json, "bytes", "local"), 9 * (MESSAGE + ANSWER));
+    ck_assert_int_eq(integer(json, "bytes", "nvlink"), 7 * (MESSAGE + ANSWER));
+    ck_assert_int_eq(integer(json, "bytes", "nic"), 0);
+    ck_assert_int_eq(integer(json, "checks", "mismatches"), 0);
+    ck_assert_int_gt(integer(json, "checks", "compared_bytes"), 16 * (2048 + ANSWER));
+    ck_assert_int_eq(integer(json, "settings", "ep"), 2);
+    /* Expert max / mean: layer 0, step 0: tokens 0, 2: experts 0 1 0 3: 2 / 1; step 1: 0 2 2 3: 2;
+     * layer 1, step 0: 3 2 3 0: 2; step 1: 3 1 1 3: 2. Rank: 3/2, 3/2, 3/2, 1. */
+    const json_t *imbalance = json_object_get(json, "imbalance");
+    ck_assert_double_eq_tol(json_number_value(json_object_get(imbalance, "expert_max_over_mean")),
+                            2.0, 1e-9);
+    ck_assert_double_eq_tol(json_number_value(json_object_get(imbalance, "rank_max_over_mean")),
+                            (1.5 + 1.5 + 1.5 + 1.0) / 4, 1e-9);
+    json_t *layers = json_object_get(json, "layers");
+    ck_assert_uint_eq(json_array_size(layers), 2);
+    ck_assert_int_eq(integer(json_array_get(layers, 0), "bytes", "nvlink"), 2 * (MESSAGE + ANSWER));
+    ck_assert_int_eq(integer(json_array_get(layers, 1), "bytes", "nvlink"), 5 * (MESSAGE + ANSWER));
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(threads_and_detail_change_neither_digest_nor_checks)
+{
+    const char *folder = make_trace();
+    struct test_output one, three;
+    ck_assert_int_eq(REPLAY(&one, folder, "--backend", "ref", "--threads", "1", "--json"), 0);
+    ck_assert_int_eq(REPLAY(&three, folder, "--backend", "ref", "--threads", "3", "--detail",
+                            "message", "--db", test_join(folder, "three.db"), "--json"),
+                     0);
+    json_t *a = parse(&one), *b = parse(&three);
+    ck_assert_str_eq(json_string_value(json_object_get(a, "digest")),
+                     json_string_value(json_object_get(b, "digest")));
+    ck_assert(json_equal(json_object_get(a, "layers"), json_object_get(b, "layers")));
+    ck_assert_uint_eq(strlen(json_string_value(json_object_get(a, "digest"))), 16);
+    json_decref(a);
+    json_decref(b);
+}
+END_TEST
+
+/* The index-th ```sql block of README.md, with "layer = 7" read as "layer = 1". */
+static char *readme_sql(int index)
+{
+    char *text = test_read(test_tree_path("README.md"), NULL);
+    for (; index >= 0; index--) {
+        text = strstr(text, "```sql\n");
+        ck_assert_ptr_nonnull(text);
+        text += strlen("```sql\n");
+    }
+    *strstr(text, "```") = '\0';
+    char *layer = strstr(text, "layer = 7");
+    if (layer != NULL) layer[strlen("layer = ")] = '1';
+    return text;
+}
+
+/* Every row of a query as "a|b|c\n". */
+static const char *query(const char *path, const char *sql)
+{
+    static char text[1024];
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    size_t at = 0;
+    ck_assert_int_eq(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    ck_assert_msg(sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK, "%s",
+                  sqlite3_errmsg(db));
+    text[0] = '\0';
+    while (sqlite3_step(statement) == SQLITE_ROW) {
+        for (int c = 0; c < sqlite3_column_count(statement); c++) {
+            const char *cell = (const char *)sqlite3_column_text(statement, c);
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", c > 0 ? "|" : "",
+                                   cell != NULL ? cell : "");
+        }
+        at += (size_t)snprintf(text + at, sizeof text - at, "\n");
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return text;
+}
+
+START_TEST(the_questions_of_the_readme_get_the_answers_worked_out_by_hand)
+{
+    const char *folder = make_trace();
+    const char *db = test_join(folder, "run.db");
+    const char *late = test_write_text(folder, "late.yaml",
+                                       "faults:\n- {kind: delay, step: 1, layer: 0, stage: "
+                                       "dispatch, rank: 1, us: 500}\n");
+    struct test_output output;
+    char expected[128];
+    ck_assert_int_eq(REPLAY(&output, folder, "--backend", "ref", "--db", db, "--scenario", late),
+                     0);
+    /* Layer 1: expert 3 is chosen by all four tokens. */
+    ck_assert_str_eq(query(db, readme_sql(0)), "3|4\n");
+    snprintf(expected, sizeof expected, "0|%d|\n1|%d|\n", 2 * (MESSAGE + ANSWER),
+             5 * (MESSAGE + ANSWER));
+    ck_assert_str_eq(query(db, readme_sql(1)), expected);
+    /* Rank 1 came half a millisecond late, and rank 0 had a row to get from it. */
+    ck_assert_int_eq(strncmp(query(db, readme_sql(2)), "0|1|", 4), 0);
+    ck_assert_str_eq(query(db, "SELECT complete, last_step FROM run"), "1|1\n");
+    ck_assert_str_eq(query(db, "SELECT kind, target FROM fault"), "delay|rank 1\n");
+    ck_assert_str_eq(query(db, "SELECT count(*), sum(mismatch_count) FROM check_result"), "32|0\n");
+}
+END_TEST
+
+START_TEST(a_fault_in_a_run_exits_1_and_names_the_element)
+{
+    const char *folder = make_trace();
+    const char *drop = test_write_text(folder, "drop.yaml",
+                                       "faults:\n- {kind: drop, step: 0, layer: 1, stage: "
+                                       "dispatch, source: 1, token: 0, expert: 0}\n");
+    struct test_output output;
+    ck_assert_int_eq(REPLAY(&output, folder, "--backend", "ref", "--scenario", drop, "--json"), 1);
+    json_t *json = parse(&output);
+    const json_t *first = json_object_get(json_object_get(json, "checks"), "first_mismatch");
+    /* Token 0 of rank 1 in step 0 is trace token 2; its row for expert 0 lands on rank 0. */
+    ck_assert_str_eq(json_string_value(json_object_get(first, "stage")), "dispatch");
+    ck_assert_int_eq(json_integer_value(json_object_get(first, "layer")), 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(first, "rank")), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(first, "expert")), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(first, "src_rank")), 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(first, "src_token")), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(first, "channel")), 0);
+    ck_assert_str_eq(json_string_value(json_object_get(first, "actual")), "FF");
+    json_decref(json);
+}
+END_TEST
+
+/* Exit status 2, one line on standard error that holds `words`, nothing on standard output. */
+static void assert_refused(const struct test_output *output, const char *words)
+{
+    ck_assert_msg(output->status == 2, "status %d: %s", output->status, output->err);
+    ck_assert_msg(strstr(output->err, words) != NULL, "%s", output->err);
+    ck_assert_uint_eq(output->out_bytes, 0);
+    ck_assert_ptr_eq(strchr(output->err, '\n'), output->err + output->err_bytes - 1);
+}
+
+START_TEST(what_cannot_be_asked_is_one_line_and_status_2)
+{
+    const char *folder = make_trace();
+    const char *db = test_join(folder, "never.db");
+    struct test_output output;
+    REPLAY(&output, folder, "--db", db, "--model", "deepseek-v3");
+    assert_refused(&output, "2 layers, but model deepseek-v3 has 58");
+    REPLAY(&output, folder, "--db", db, "--ep", "3");
+    assert_refused(&output, "experts_divide");
+    REPLAY(&output, folder, "--db", db, "--recipe", "fp9");
+    assert_refused(&output, "--recipe: fp9");
+    REPLAY(&output, folder, "--db", db, "--layers", "3");
+    assert_refused(&output, "--layers: 3");
+    REPLAY(&output, folder, "--db", db, "--batch", "1,2,3");
+    assert_refused(&output, "--tokens");
+    REPLAY(&output, folder, "--db", db, "--steps", "-1");
+    assert_refused(&output, "--steps: -1");
+    REPLAY(&output, folder, "--db", db, "--scenario", test_join(folder, "none.yaml"));
+    assert_refused(&output, "none.yaml");
+    TEST_EPSIM(&output, "replay", test_join(folder, "model.yaml"), "--db", db);
+    assert_refused(&output, "model.yaml");
+    TEST_EPSIM(&output, "run", "--routing", "hot:101");
+    assert_refused(&output, "--routing: hot:101");
+    ck_assert(!test_exists(db));
+}
+END_TEST
+
+START_TEST(other_machines_modes_and_recipes_compare_clean)
+{
+    static const char *const CASES[][4] = {
+        {"toy-2x4", "8", "normal", "fp8"},    {"toy-2x4", "8", "ll", "ue8m0"},
+        {"h200-hgx", "16", "normal", "bf16"}, {"h200-hgx", "16", "ll", "fp8r"},
+        {"h200-hgx", "1", "ll", "bf16"},      {"b200-hgx", "8", "normal", "ue8m0"}};
+    struct test_output output;
+    TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--backend", "ref", "--tokens", "7",
+               "--machine", CASES[_i][0], "--ep", CASES[_i][1], "--mode", CASES[_i][2], "--recipe",
+               CASES[_i][3], "--json");
+    ck_assert_msg(output.status == 0, "%s", output.err);
+    json_t *json = parse(&output);
+    ck_assert_int_eq(integer(json, "checks", "mismatches"), 0);
+    ck_assert_int_gt(integer(json, "checks", "compared_bytes"), 0);
+    json_decref(json);
+}
+END_TEST
+
+Suite *replay_suite(void)
+{
+    Suite *suite = suite_create("replay");
+    TCase *tests = tcase_create("replay");
+    tcase_add_test(tests, bytes_and_imbalance_are_those_worked_out_by_hand);
+    tcase_add_test(tests, threads_and_detail_change_neither_digest_nor_checks);
+    tcase_add_test(tests, the_questions_of_the_readme_get_the_answers_worked_out_by_hand);
+    tcase_add_test(tests, a_fault_in_a_run_exits_1_and_names_the_element);
+    tcase_add_test(tests, what_cannot_be_asked_is_one_line_and_status_2);
+    tcase_add_loop_test(tests, other_machines_modes_and_recipes_compare_clean, 0, 6);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
