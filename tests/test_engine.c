@@ -198,6 +198,19 @@ START_TEST(the_last_instant_can_be_reached)
 }
 END_TEST
 
+START_TEST(times_over_all_64_bits_keep_their_order)
+{
+    scheduled = 0;
+    random_state = 11;
+    for (int i = 0; i < 5000; i++) schedule_both(draw(UINT64_MAX));
+    for (int i = 0; i < 2000; i++) {
+        const uint64_t now_ps = pop_both();
+        schedule_both(now_ps + draw(UINT64_MAX - now_ps));
+    }
+    drain_both();
+}
+END_TEST
+
 struct trace {
     uint64_t times[16];
     int count;
@@ -277,6 +290,7 @@ Suite *engine_suite(void)
     tcase_add_test(tcase, equal_times_run_in_the_order_scheduled);
     tcase_add_test(tcase, a_crowd_before_gathered_events_keeps_its_order);
     tcase_add_test(tcase, the_last_instant_can_be_reached);
+    tcase_add_test(tcase, times_over_all_64_bits_keep_their_order);
     tcase_add_test(tcase, run_handles_what_handlers_schedule);
     tcase_add_test(tcase, reset_forgets_everything_and_digests_repeat);
     tcase_add_test_raise_signal(tcase, the_past_is_a_bug, SIGABRT);
