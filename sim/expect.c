@@ -39,7 +39,8 @@ int sim_expect_slice(struct sim_capture *results, uint32_t rank, const char *nam
 }
 
 /* Is this one of the tensors that a case may give? */
-static bool is_input(const struct sim_inputs *inputs, const char *name)
+static bool is_input(const struct sim_inputs *inputs, const struct sim_expect_options *options,
+                     const char *name)
 {
     static const char *const always[] = {"x", "topk_idx", "topk_weights"};
 
@@ -47,18 +48,19 @@ static bool is_input(const struct sim_inputs *inputs, const char *name)
         if (strcmp(name, always[i]) == 0) return true;
     if (inputs->bias0 != NULL && strcmp(name, "bias0") == 0) return true;
     if (inputs->bias1 != NULL && strcmp(name, "bias1") == 0) return true;
-    if (inputs->x_fp8 == NULL) return false;
+    if (inputs->x_fp8 == NULL || !options->own_fp8) return false;
     return strcmp(name, "x_fp8") == 0 || strcmp(name, "x_scales") == 0;
 }
 
 static int copy_inputs(const struct sim_capture *capture, const struct sim_inputs *inputs,
-                       struct sim_capture *results, char *err, size_t err_len)
+                       const struct sim_expect_options *options, struct sim_capture *results,
+                       char *err, size_t err_len)
 {
     for (uint32_t r = 0; r < capture->ranks; r++) {
         for (size_t i = 0; i < capture->rank[r].count; i++) {
             const struct sim_tensor *from = &capture->rank[r].tensors[i];
 
-            if (!is_input(inputs, from->name)) continue;
+            if (!is_input(inputs, options, from->name)) continue;
             void *to = sim_capture_add(results, r, from->name, from->dtype, from->axes, from->shape,
                                        err, err_len);
             if (to == NULL) return -1;
@@ -69,17 +71,18 @@ static int copy_inputs(const struct sim_capture *capture, const struct sim_input
 }
 
 int sim_expect(const struct sim_capture *capture, const struct sim_inputs *inputs,
-               bool use_expert_out, struct sim_capture *results, char *err, size_t err_len)
+               const struct sim_expect_options *options, struct sim_capture *results, char *err,
+               size_t err_len)
 {
     struct sim_capture made;
     int status = 0;
 
     if (sim_capture_open(capture->name, &capture->settings, &made, err, err_len) != 0) return -1;
-    status = copy_inputs(capture, inputs, &made, err, err_len);
+    status = copy_inputs(capture, inputs, options, &made, err, err_len);
     if (status == 0 && capture->settings.mode == SIM_MODE_LL)
-        status = sim_expect_ll(capture, inputs, use_expert_out, &made, err, err_len);
+        status = sim_expect_ll(capture, inputs, options, &made, err, err_len);
     else if (status == 0)
-        status = sim_expect_normal(capture, inputs, use_expert_out, &made, err, err_len);
+        status = sim_expect_normal(capture, inputs, options, &made, err, err_len);
     if (status != 0) {
         sim_capture_close(&made);
         return -1;
@@ -136,13 +139,14 @@ static int expect_case(const struct sim_case_place *place, const char *out_folde
 {
     struct sim_capture capture, results;
     struct sim_inputs inputs;
+    const struct sim_expect_options options = {.own_fp8 = true, .own_expert_out = true};
     int status = -1;
 
     *usage = true;
     if (sim_capture_load(place, &capture, err, err_len) != 0) return -1;
     if (sim_inputs_read(&capture, &inputs, err, err_len) != 0) goto close_capture;
     *usage = false;
-    if (sim_expect(&capture, &inputs, true, &results, err, err_len) != 0) goto free_inputs;
+    if (sim_expect(&capture, &inputs, &options, &results, err, err_len) != 0) goto free_inputs;
     status = 0;
     for (uint32_t r = 0; r < results.ranks && status == 0; r++) {
         status = add_pending(pending, out_folder, &capture, r, err, err_len);

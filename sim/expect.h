@@ -21,11 +21,18 @@ struct sim_ll_tag {
 enum { SIM_LL_TAGS = 4 };
 const struct sim_ll_tag *sim_ll_tag(uint32_t index);
 
+/* What of the case's own to take as it is, where the case brings it. */
+struct sim_expect_options {
+    bool own_fp8;        /* x_fp8 and x_scales; otherwise they are made from x (py_cuda). What is
+                            dispatched is the case's own in either case. */
+    bool own_expert_out; /* Expert output; otherwise the case's expert runs. */
+};
+
 /* Compute every result. results gets the inputs and then every key of the format that the case
- * has inputs for. use_expert_out: take the case's own expert output where it brings one;
- * otherwise its expert runs. 0, or -1 with err (memory). Close results after success only. */
+ * has inputs for. 0, or -1 with err (memory). Close results after success only. */
 int sim_expect(const struct sim_capture *capture, const struct sim_inputs *inputs,
-               bool use_expert_out, struct sim_capture *results, char *err, size_t err_len);
+               const struct sim_expect_options *options, struct sim_capture *results, char *err,
+               size_t err_len);
 
 /* Every case of in_folder, computed and written to out_folder under the same file names (created
  * when it is not there; files of these names are replaced). Nothing is left in out_folder when
@@ -36,9 +43,11 @@ int sim_expect_folder(const char *in_folder, const char *out_folder, uint64_t *c
 
 /* The parts of sim_expect: one mode each, after the inputs were copied. */
 int sim_expect_ll(const struct sim_capture *capture, const struct sim_inputs *inputs,
-                  bool use_expert_out, struct sim_capture *results, char *err, size_t err_len);
+                  const struct sim_expect_options *options, struct sim_capture *results, char *err,
+                  size_t err_len);
 int sim_expect_normal(const struct sim_capture *capture, const struct sim_inputs *inputs,
-                      bool use_expert_out, struct sim_capture *results, char *err, size_t err_len);
+                      const struct sim_expect_options *options, struct sim_capture *results,
+                      char *err, size_t err_len);
 
 /* Add a copy of rows [first, end) of a flat array of [rows][columns] elements as a tensor of two
  * axes, or of one when columns is 0. */

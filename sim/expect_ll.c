@@ -111,13 +111,13 @@ static int add_expert_out(struct sim_capture *results, const struct sim_inputs *
 }
 
 static int run_expert(const struct sim_capture *capture, const struct sim_inputs *inputs,
-                      bool use_expert_out, const uint8_t *payload, struct sim_capture *results,
-                      char *err, size_t err_len)
+                      const struct sim_expect_options *options, const uint8_t *payload,
+                      struct sim_capture *results, char *err, size_t err_len)
 {
     uint16_t *made = NULL;
     int status = -1;
 
-    if (!use_expert_out || inputs->expert_out == NULL) {
+    if (!options->own_expert_out || inputs->expert_out == NULL) {
         made = (uint16_t *)calloc(inputs->rows * inputs->hidden + 1, 2);
         if (made == NULL) {
             snprintf(err, err_len, "%.64s: not enough memory", results->name);
@@ -139,8 +139,8 @@ free_made:
 }
 
 static int run_tag(const struct sim_capture *capture, const struct sim_inputs *inputs,
-                   const struct sim_ll_tag *tag, bool use_expert_out, struct sim_capture *results,
-                   char *err, size_t err_len)
+                   const struct sim_ll_tag *tag, const struct sim_expect_options *options,
+                   struct sim_capture *results, char *err, size_t err_len)
 {
     const uint32_t local = ref_local_experts(&inputs->routing);
     const uint64_t row_bytes = (uint64_t)inputs->hidden * tag->payload_bytes;
@@ -171,7 +171,7 @@ static int run_tag(const struct sim_capture *capture, const struct sim_inputs *i
             status = add_expert(results, inputs, tag, &rows, r, e, err, err_len);
     }
     if (status == 0 && tag->recipe == REF_RECIPE_BF16)
-        status = run_expert(capture, inputs, use_expert_out, rows.payload, results, err, err_len);
+        status = run_expert(capture, inputs, options, rows.payload, results, err, err_len);
 free_rows:
     free(rows.payload);
     free(rows.scales);
@@ -180,11 +180,11 @@ free_rows:
 }
 
 int sim_expect_ll(const struct sim_capture *capture, const struct sim_inputs *inputs,
-                  bool use_expert_out, struct sim_capture *results, char *err, size_t err_len)
+                  const struct sim_expect_options *options, struct sim_capture *results, char *err,
+                  size_t err_len)
 {
     assert(capture->settings.mode == SIM_MODE_LL && inputs->hidden % 512 == 0);
     for (uint32_t i = 0; i < SIM_LL_TAGS; i++)
-        if (run_tag(capture, inputs, sim_ll_tag(i), use_expert_out, results, err, err_len) != 0)
-            return -1;
+        if (run_tag(capture, inputs, sim_ll_tag(i), options, results, err, err_len) != 0) return -1;
     return 0;
 }

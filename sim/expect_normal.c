@@ -137,20 +137,20 @@ static int add_handle(const struct job *job)
 }
 
 /* The FP8 rows: the case's own, or made by the recipe of the captures; then dispatched. */
-static int add_fp8(const struct job *job)
+static int add_fp8(const struct job *job, const struct sim_expect_options *options)
 {
     const struct sim_inputs *inputs = job->inputs;
     const uint64_t hidden = inputs->hidden, groups = hidden / REF_GROUP_CHANNELS;
     const bool given = inputs->x_fp8 != NULL;
-    uint8_t *codes = (uint8_t *)reserve(job, given ? 0 : inputs->tokens * hidden, 1);
-    float *scales = (float *)reserve(job, given ? 0 : inputs->tokens * groups, 4);
+    uint8_t *codes = (uint8_t *)reserve(job, inputs->tokens * hidden, 1);
+    float *scales = (float *)reserve(job, inputs->tokens * groups, 4);
     uint8_t *recv_codes = (uint8_t *)reserve(job, inputs->rows * hidden, 1);
     float *recv_scales = (float *)reserve(job, inputs->rows * groups, 4);
     int status = -1;
 
     if (codes == NULL || scales == NULL || recv_codes == NULL || recv_scales == NULL)
         goto free_rows;
-    if (!given) {
+    if (!given || !options->own_fp8) {
         ref_quantise(REF_RECIPE_PY_CUDA, inputs->x, inputs->tokens, inputs->hidden, codes, scales);
         if (share(job, "x_fp8", TRACE_F8_E4M3, codes, true, hidden) != 0 ||
             share(job, "x_scales", TRACE_F32, scales, true, groups) != 0)
@@ -207,7 +207,7 @@ free_sums:
 }
 
 /* BF16 rows through dispatch, expert and combine. */
-static int add_rows(const struct job *job, bool use_expert_out)
+static int add_rows(const struct job *job, const struct sim_expect_options *options)
 {
     const struct sim_inputs *inputs = job->inputs;
     const uint64_t rows = inputs->rows, hidden = inputs->hidden, topk = inputs->routing.topk;
@@ -226,7 +226,7 @@ static int add_rows(const struct job *job, bool use_expert_out)
         .payload = (uint8_t *)recv, .topk_idx = ids, .topk_weights = weights, .src_token = src};
     ref_normal_dispatch(&inputs->routing, inputs->ranks_per_node, &tokens, inputs->block_start,
                         inputs->scratch, &out);
-    if (use_expert_out && inputs->expert_out != NULL)
+    if (options->own_expert_out && inputs->expert_out != NULL)
         memcpy(made, inputs->expert_out, rows * hidden * 2);
     else if (job->capture->settings.expert == SIM_EXPERT_IDENTITY)
         ref_expert_identity(REF_RECIPE_BF16, recv, NULL, rows, inputs->hidden, made);
@@ -248,11 +248,12 @@ free_rows:
 }
 
 int sim_expect_normal(const struct sim_capture *capture, const struct sim_inputs *inputs,
-                      bool use_expert_out, struct sim_capture *results, char *err, size_t err_len)
+                      const struct sim_expect_options *options, struct sim_capture *results,
+                      char *err, size_t err_len)
 {
     const struct job job = {capture, inputs, results, err, err_len};
 
     assert(capture->settings.mode == SIM_MODE_NORMAL && capture->settings.sms % 2 == 0);
-    if (add_layout(&job) != 0 || add_handle(&job) != 0 || add_fp8(&job) != 0) return -1;
-    return add_rows(&job, use_expert_out);
+    if (add_layout(&job) != 0 || add_handle(&job) != 0 || add_fp8(&job, options) != 0) return -1;
+    return add_rows(&job, options);
 }
