@@ -25,7 +25,8 @@ static void note_missing(struct sim_verify_report *report, const char *label, bo
 }
 
 /* Where both sides come from the same inputs, say what the other side computed. */
-static void explain(const struct sim_capture *a, struct sim_mismatch *first)
+static void explain(const struct sim_capture *a, const struct sim_capture *b,
+                    struct sim_mismatch *first)
 {
     const struct sim_expect_options own = {.own_fp8 = true, .own_expert_out = true};
     struct sim_inputs inputs;
@@ -34,7 +35,7 @@ static void explain(const struct sim_capture *a, struct sim_mismatch *first)
 
     if (sim_inputs_read(a, &inputs, ignored, sizeof(ignored)) != 0) return;
     if (sim_expect(a, &inputs, &own, &results, ignored, sizeof(ignored)) == 0) {
-        sim_cause_explain(&inputs, &results, first);
+        sim_cause_explain(&inputs, &results, a, b, first);
         sim_capture_close(&results);
     }
     sim_inputs_free(&inputs);
@@ -64,7 +65,7 @@ static int diff_case(const struct sim_case_place *a_place, const struct sim_case
     if (comparison.mismatches == 0) {
         report->passed++;
     } else if (report->failed++ == 0) {
-        explain(&a, &comparison.first);
+        explain(&a, &b, &comparison.first);
         snprintf(report->first_case, sizeof(report->first_case), "%s", a_place->label);
         report->first = comparison.first;
         report->first_mismatches = comparison.mismatches;

@@ -49,6 +49,10 @@ int sim_expect_normal(const struct sim_capture *capture, const struct sim_inputs
                       const struct sim_expect_options *options, struct sim_capture *results,
                       char *err, size_t err_len);
 
+/* combined BF16 [tokens][hidden] of low latency with LogFMT-10. 0, or -1 (memory). */
+int sim_expect_logfmt(const struct sim_inputs *inputs, const uint16_t *expert_out,
+                      uint16_t *combined);
+
 /* Add a copy of rows [first, end) of a flat array of [rows][columns] elements as a tensor of two
  * axes, or of one when columns is 0. */
 int sim_expect_slice(struct sim_capture *results, uint32_t rank, const char *name,

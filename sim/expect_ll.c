@@ -72,18 +72,21 @@ free_layout:
     return status;
 }
 
-static int add_combined(struct sim_capture *results, const struct sim_inputs *inputs,
-                        const char *name, const uint16_t *expert_out, char *err, size_t err_len)
+static int add_combined(struct sim_capture *results, const struct sim_inputs *inputs, bool logfmt,
+                        const uint16_t *expert_out, char *err, size_t err_len)
 {
+    const char *name = logfmt ? "combined_x_logfmt" : "combined_x";
     uint16_t *combined = (uint16_t *)calloc(inputs->tokens * inputs->hidden + 1, 2);
     int status = 0;
 
-    if (combined == NULL) {
+    if (combined == NULL || (logfmt && sim_expect_logfmt(inputs, expert_out, combined) != 0)) {
         snprintf(err, err_len, "%.64s: not enough memory", results->name);
+        free(combined);
         return -1;
     }
-    ref_ll_combine(&inputs->routing, inputs->hidden, expert_out, inputs->block_start,
-                   inputs->scratch, combined);
+    if (!logfmt)
+        ref_ll_combine(&inputs->routing, inputs->hidden, expert_out, inputs->block_start,
+                       inputs->scratch, combined);
     for (uint32_t r = 0; r < results->ranks && status == 0; r++)
         status = sim_expect_slice(results, r, name, TRACE_BF16, combined, inputs->token_start[r],
                                   inputs->token_start[r + 1], inputs->hidden, err, err_len);
@@ -132,7 +135,9 @@ static int run_expert(const struct sim_capture *capture, const struct sim_inputs
     if (inputs->expert_out != NULL &&
         add_expert_out(results, inputs, expert_out, err, err_len) != 0)
         goto free_made;
-    status = add_combined(results, inputs, "combined_x", expert_out, err, err_len);
+    status = add_combined(results, inputs, false, expert_out, err, err_len);
+    if (status == 0 && capture->settings.logfmt)
+        status = add_combined(results, inputs, true, expert_out, err, err_len);
 free_made:
     free(made);
     return status;

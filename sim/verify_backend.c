@@ -1,0 +1,243 @@
+/* sim/verify_backend.c - see verify_backend.h. */
+#include "sim/verify_backend.h"
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "ref/ll.h"
+#include "ref/quantise.h"
+#include "sim/received.h"
+#include "sim/traffic.h"
+
+/* One case on its way through one backend; err gets the first complaint. */
+struct job {
+    const struct sim_backend_ops *backend;
+    void *state;
+    const struct sim_capture *capture;
+    const struct sim_inputs *inputs;
+    const struct sim_expect_options *own;
+    struct sim_capture *results;
+    struct sim_traffic traffic;
+    struct sim_results made; /* Of the operation that ran last. */
+    char *err;
+    size_t err_len;
+};
+
+static struct sim_layer_input layer_input(const struct job *job, uint32_t recipe)
+{
+    const struct sim_layer_input input = {
+        .routing = &job->inputs->routing,
+        .traffic = &job->traffic,
+        .hidden = job->inputs->hidden,
+        .recipe = recipe,
+        .expert = job->capture->settings.expert,
+        .x = job->inputs->x,
+    };
+    return input;
+}
+
+/* Rows of the tokens of each rank, or of its received rows, become that rank's tensor. */
+static int share(struct job *job, const char *name, enum trace_dtype dtype, const void *flat,
+                 bool by_token, uint64_t columns)
+{
+    const struct sim_inputs *inputs = job->inputs;
+    const enum sim_mode mode = job->capture->settings.mode;
+
+    for (uint32_t r = 0; r < job->results->ranks; r++) {
+        const uint64_t first =
+            by_token ? inputs->token_start[r] : sim_inputs_rank_row(inputs, mode, r);
+        const uint64_t end =
+            by_token ? inputs->token_start[r + 1] : sim_inputs_rank_row(inputs, mode, r + 1);
+
+        if (sim_expect_slice(job->results, r, name, dtype, flat, first, end, columns, job->err,
+                             job->err_len) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The layout of one expert from the backend's own counts: the order of rows is the table's. */
+static int add_ll_layout(struct job *job, const struct sim_ll_tag *tag, uint64_t expert)
+{
+    const uint32_t local = ref_local_experts(&job->inputs->routing);
+    const uint64_t ranks = job->results->ranks, shape[1] = {ranks};
+    const uint32_t rank = (uint32_t)(expert / local);
+    char name[SIM_TENSOR_NAME_MAX];
+    uint64_t begin = 0;
+
+    snprintf(name, sizeof(name), "%s.e%" PRIu64 ".layout", tag->name, expert % local);
+    int64_t *layout = (int64_t *)sim_capture_add(job->results, rank, name, TRACE_I64, 1, shape,
+                                                 job->err, job->err_len);
+    if (layout == NULL) return -1;
+    for (uint64_t s = 0; s < ranks; s++) {
+        const uint32_t count = (uint32_t)job->made.received.counts[expert * ranks + s];
+
+        layout[s] = (int64_t)(begin << 32 | count);
+        begin += count;
+    }
+    return 0;
+}
+
+static int add_ll_expert(struct job *job, const struct sim_ll_tag *tag, uint64_t expert)
+{
+    const uint32_t local = ref_local_experts(&job->inputs->routing);
+    const uint64_t ranks = job->results->ranks, hidden = job->inputs->hidden;
+    const uint64_t first = job->inputs->block_start[expert * ranks];
+    const uint64_t end = job->inputs->block_start[(expert + 1) * ranks];
+    const struct sim_received *rows = &job->made.received;
+    const uint32_t rank = (uint32_t)(expert / local);
+    char name[SIM_TENSOR_NAME_MAX];
+
+    if (add_ll_layout(job, tag, expert) != 0) return -1;
+    snprintf(name, sizeof(name), "%s.e%" PRIu64 ".x", tag->name, expert % local);
+    if (sim_expect_slice(job->results, rank, name,
+                         tag->payload_bytes == 1 ? TRACE_F8_E4M3 : TRACE_BF16, rows->payload, first,
+                         end, hidden, job->err, job->err_len) != 0)
+        return -1;
+    snprintf(name, sizeof(name), "%s.e%" PRIu64 ".src", tag->name, expert % local);
+    if (sim_expect_slice(job->results, rank, name, TRACE_I32, rows->src_token, first, end, 0,
+                         job->err, job->err_len) != 0)
+        return -1;
+    if (tag->scale_channels == 0) return 0;
+    const bool packed = rows->scales_ue8m0 != NULL;
+    snprintf(name, sizeof(name), "%s.e%" PRIu64 ".scales", tag->name, expert % local);
+    return sim_expect_slice(job->results, rank, name, packed ? TRACE_I32 : TRACE_F32,
+                            packed ? (const void *)rows->scales_ue8m0 : (const void *)rows->scales,
+                            first, end, hidden / tag->scale_channels, job->err, job->err_len);
+}
+
+static int add_ll_counts(struct job *job, const struct sim_ll_tag *tag)
+{
+    const uint32_t local = ref_local_experts(&job->inputs->routing);
+    const uint64_t ranks = job->results->ranks, shape[1] = {local};
+    char name[SIM_TENSOR_NAME_MAX];
+
+    snprintf(name, sizeof(name), "%s.count", tag->name);
+    for (uint32_t r = 0; r < ranks; r++) {
+        int32_t *count = (int32_t *)sim_capture_add(job->results, r, name, TRACE_I32, 1, shape,
+                                                    job->err, job->err_len);
+
+        if (count == NULL) return -1;
+        for (uint64_t e = 0; e < local; e++)
+            for (uint64_t s = 0; s < ranks; s++)
+                count[e] += job->made.received.counts[(r * local + e) * ranks + s];
+    }
+    return 0;
+}
+
+static int dispatch(struct job *job, const struct sim_layer_input *input)
+{
+    if (sim_results_reserve(&job->made, input, job->err, job->err_len) != 0) return -1;
+    return job->backend->dispatch(job->state, input, &job->made.received, job->err, job->err_len);
+}
+
+/* The case's own expert output, or the backend's, which is a result of its own then. */
+static const uint16_t *expert_out(struct job *job, const struct sim_layer_input *input)
+{
+    if (job->own->own_expert_out) return job->inputs->expert_out;
+    if (job->backend->expert(job->state, input, &job->made.received, job->made.expert_out, job->err,
+                             job->err_len) != 0)
+        return NULL;
+    return job->made.expert_out;
+}
+
+static int run_ll(struct job *job)
+{
+    const struct sim_layer_input bf16 = layer_input(job, REF_RECIPE_BF16);
+
+    for (uint32_t i = 0; i < SIM_LL_TAGS; i++) {
+        const struct sim_ll_tag *tag = sim_ll_tag(i);
+        const struct sim_layer_input input = layer_input(job, tag->recipe);
+
+        if (dispatch(job, &input) != 0 || add_ll_counts(job, tag) != 0) return -1;
+        for (uint64_t e = 0; e < job->inputs->routing.experts; e++)
+            if (add_ll_expert(job, tag, e) != 0) return -1;
+        if (tag->recipe != REF_RECIPE_BF16) continue;
+        const uint16_t *rows = expert_out(job, &bf16);
+        if (rows == NULL || job->backend->combine(job->state, &bf16, rows, NULL,
+                                                  &job->made.combined, job->err, job->err_len) != 0)
+            return -1;
+        if (share(job, "combined_x", TRACE_BF16, job->made.combined.x, true, job->inputs->hidden) !=
+            0)
+            return -1;
+    }
+    return 0;
+}
+
+static int run_normal_combine(struct job *job, struct sim_layer_input *input)
+{
+    const uint64_t hidden = job->inputs->hidden, topk = job->inputs->routing.topk;
+    const float *weights = job->made.received.topk_weights;
+    const uint16_t *rows = expert_out(job, input);
+
+    if (rows == NULL || share(job, "expert_out", TRACE_BF16, rows, false, hidden) != 0) return -1;
+    if (job->backend->combine(job->state, input, rows, weights, &job->made.combined, job->err,
+                              job->err_len) != 0 ||
+        share(job, "combined_x", TRACE_BF16, job->made.combined.x, true, hidden) != 0 ||
+        share(job, "combined_topk_weights", TRACE_F32, job->made.combined.topk_weights, true,
+              topk) != 0)
+        return -1;
+    input->bias0 = job->inputs->bias0;
+    input->bias1 = job->inputs->bias1;
+    if (input->bias0 == NULL && input->bias1 == NULL) return 0;
+    if (job->backend->combine(job->state, input, rows, weights, &job->made.combined, job->err,
+                              job->err_len) != 0)
+        return -1;
+    return share(job, "combined_x_bias", TRACE_BF16, job->made.combined.x, true, hidden);
+}
+
+static int run_normal(struct job *job)
+{
+    const uint64_t hidden = job->inputs->hidden, topk = job->inputs->routing.topk;
+    const struct sim_received *rows = &job->made.received;
+    const struct sim_layer_input fp8 = layer_input(job, REF_RECIPE_PY_CUDA);
+    struct sim_layer_input bf16 = layer_input(job, REF_RECIPE_BF16);
+
+    if (!job->own->own_fp8) { /* A backend casts by recipe: somebody else's codes are not its. */
+        if (dispatch(job, &fp8) != 0 ||
+            share(job, "recv_x_fp8", TRACE_F8_E4M3, rows->payload, false, hidden) != 0 ||
+            share(job, "recv_x_scales", TRACE_F32, rows->scales, false, hidden / 128) != 0)
+            return -1;
+    }
+    if (dispatch(job, &bf16) != 0 ||
+        share(job, "recv_x", TRACE_BF16, rows->payload, false, hidden) != 0 ||
+        share(job, "recv_src_idx", TRACE_I32, rows->src_token, false, 0) != 0 ||
+        share(job, "recv_topk_idx", TRACE_I64, rows->topk_idx, false, topk) != 0 ||
+        share(job, "recv_topk_weights", TRACE_F32, rows->topk_weights, false, topk) != 0)
+        return -1;
+    return run_normal_combine(job, &bf16);
+}
+
+int sim_verify_backend(const struct sim_backend_ops *backend, void *state,
+                       const struct sim_capture *capture, const struct sim_inputs *inputs,
+                       const struct sim_expect_options *own, struct sim_capture *results, char *err,
+                       size_t err_len)
+{
+    const struct sim_traffic_shape shape = {
+        .mode = capture->settings.mode, .ranks_per_node = inputs->ranks_per_node, .nvlink = true};
+    struct sim_capture made;
+    struct job job = {.backend = backend,
+                      .state = state,
+                      .capture = capture,
+                      .inputs = inputs,
+                      .own = own,
+                      .results = &made,
+                      .err = err,
+                      .err_len = err_len};
+    int status = -1;
+
+    assert(backend->dispatch != NULL && backend->expert != NULL && backend->combine != NULL);
+    if (sim_capture_open(capture->name, &capture->settings, &made, err, err_len) != 0) return -1;
+    if (sim_traffic_build(&inputs->routing, &shape, &job.traffic, err, err_len) != 0)
+        goto close_made;
+    assert(job.traffic.received_rows == inputs->rows);
+    status = capture->settings.mode == SIM_MODE_LL ? run_ll(&job) : run_normal(&job);
+    sim_traffic_free(&job.traffic);
+    sim_results_free(&job.made);
+close_made:
+    if (status == 0)
+        *results = made;
+    else
+        sim_capture_close(&made);
+    return status;
+}
