@@ -193,7 +193,7 @@ demo: setup ## set up, build, replay a small generated trace and say where its d
 	@mkdir -p $(DEMO) && rm -f $(DEMO)/run.db && $(BUILD)/demo-trace $(DEMO)
 	@echo '$(DEMO_REPLAY)'
 	@$(DEMO_REPLAY)
-	@echo 'database: $(DEMO)/run.db (README.md has questions for it)'
+	@echo 'README.md has questions for it: sqlite3 $(DEMO)/run.db'
 
 $(BUILD)/demo-trace: $(BUILD)/tools/demo_trace.o $(BUILD)/libepsim.a
 	$(call say,LINK,$@)
