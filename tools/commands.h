@@ -59,5 +59,6 @@ int command_print_json(json_t *document);
 int cmd_expect(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 
 #endif

@@ -17,6 +17,7 @@ static const struct command COMMANDS[] = {
     {"expect", cmd_expect, "the reference's results for inputs in the capture format"},
     {"run", cmd_run, "simulate steps with generated routing"},
     {"replay", cmd_replay, "the same with routing from a captured trace"},
+    {"bench", cmd_bench, "the speed of the engine and of the reference themselves"},
     {NULL, NULL, NULL},
 };
 

@@ -1,0 +1,97 @@
+/* tools/cmd_bench.c - `epsim bench`: the engine's and the reference's own speed. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/bench_engine.h"
+#include "sim/bench_ref.h"
+#include "tools/commands.h"
+#include "tools/table.h"
+
+static const struct command_spec SPEC = {
+    .name = "bench",
+    .arguments = "engine|ref",
+    .summary = "Measure the event queue (hold model) or the reference's operations, on one core.",
+    .example = "epsim bench engine --json",
+    .arguments_min = 1,
+    .arguments_max = 1,
+};
+
+enum { REF_ROUNDS = 15, ENGINE_ROUNDS = 5, ENGINE_ROUND_NS = 500000000 };
+
+static int bench_engine(const struct command_line *line)
+{
+    static const uint64_t PENDING[] = {256, 4096, 65536, 1000000};
+    static const double GOAL[] = {45e6, 30e6, 7e6, 1.5e6};
+    json_t *holds = json_object(), *json = json_object();
+    struct table *table = table_open(">pending|>million holds/s|>goal");
+    char err[256] = "";
+
+    for (size_t i = 0; i < sizeof PENDING / sizeof PENDING[0]; i++) {
+        char key[24];
+        const double rate =
+            sim_bench_engine_hold(PENDING[i], ENGINE_ROUNDS, ENGINE_ROUND_NS, err, sizeof err);
+        if (rate <= 0.0) {
+            json_decref(holds);
+            json_decref(json);
+            table_close(table);
+            return command_fail(&SPEC, EXIT_ENVIRONMENT, err);
+        }
+        snprintf(key, sizeof key, "%" PRIu64, PENDING[i]);
+        json_object_set_new(holds, key, json_real(rate));
+        table_cell(table, "%s", key);
+        table_cell(table, "%.2f", rate / 1e6);
+        table_cell(table, "%.1f", GOAL[i] / 1e6);
+    }
+    json_object_set_new(json, "holds_per_s", holds);
+    if (!line->json) {
+        table_print(table, stdout);
+        json_decref(json);
+    }
+    table_close(table);
+    return line->json ? command_print_json(json) : EXIT_OK;
+}
+
+static int bench_ref(const struct command_line *line)
+{
+    struct sim_bench_ref bench;
+    char err[256] = "";
+    if (sim_bench_ref_run(REF_ROUNDS, &bench, err, sizeof err) != 0)
+        return command_fail(&SPEC, EXIT_ENVIRONMENT, err);
+    const struct {
+        const char *name, *what;
+        double bytes_per_s, goal;
+    } rows[] = {
+        {"quantise", "BF16 bytes in", bench.quantise_bytes_per_s, 1e9},
+        {"dispatch", "row bytes delivered", bench.dispatch_bytes_per_s, 1e9},
+        {"combine", "row bytes delivered", bench.combine_bytes_per_s, 1e9},
+        {"sequence", "row bytes of both directions, stand-in expert included",
+         bench.sequence_bytes_per_s, 4e8},
+    };
+    json_t *json = json_object(), *rates = json_object();
+    struct table *table = table_open("operation|>GB/s|>goal|of");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        json_object_set_new(rates, rows[i].name, json_real(rows[i].bytes_per_s));
+        table_cell(table, "%s", rows[i].name);
+        table_cell(table, "%.2f", rows[i].bytes_per_s / 1e9);
+        table_cell(table, "%.1f", rows[i].goal / 1e9);
+        table_cell(table, "%s", rows[i].what);
+    }
+    json_object_set_new(json, "bytes_per_s", rates);
+    if (!line->json) {
+        table_print(table, stdout);
+        json_decref(json);
+    }
+    table_close(table);
+    return line->json ? command_print_json(json) : EXIT_OK;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    struct command_line line;
+    const int status = command_line_parse(&SPEC, argc, argv, &line);
+    if (status >= 0) return status;
+    if (strcmp(line.arguments[0], "engine") == 0) return bench_engine(&line);
+    if (strcmp(line.arguments[0], "ref") == 0) return bench_ref(&line);
+    return command_fail(&SPEC, EXIT_USAGE, "must be engine or ref");
+}
