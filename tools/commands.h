@@ -56,6 +56,7 @@ int command_fail(const struct command_spec *spec, int status, const char *messag
 int command_print_json(json_t *document);
 
 /* The subcommands, each in tools/cmd_NAME.c. argv[0] is the subcommand's name. */
+int cmd_verify(int argc, char **argv);
 int cmd_expect(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_replay(int argc, char **argv);

@@ -14,6 +14,7 @@ struct command {
 
 /* One line each; a command's own file says more. */
 static const struct command COMMANDS[] = {
+    {"verify", cmd_verify, "a backend against captures of the real kernels"},
     {"expect", cmd_expect, "the reference's results for inputs in the capture format"},
     {"run", cmd_run, "simulate steps with generated routing"},
     {"replay", cmd_replay, "the same with routing from a captured trace"},

@@ -1,0 +1,90 @@
+/* tools/cmd_verify.c - does a backend reproduce captures of the real kernels? */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "sim/backends.h"
+#include "sim/verify.h"
+#include "tools/commands.h"
+#include "tools/report_mismatch.h"
+#include "tools/table.h"
+
+static const char *const options[] = {"backend", NULL};
+
+static const struct command_flag flags[] = {
+    {"golden", "DIR", "captures: NAME.rankR.safetensors, in DIR and the folders below it"},
+    {"cases", NULL, "the built-in cases (not in this version)"},
+    {NULL, NULL, NULL},
+};
+
+static const struct command_spec spec = {
+    .name = "verify",
+    .arguments = "",
+    .summary = "Compare a backend with captures of the real kernels, bit by bit.",
+    .example = "epsim verify --golden tests/golden --backend ref",
+    .options = options,
+    .flags = flags,
+};
+
+static void show_progress(void *context, uint64_t done, uint64_t cases)
+{
+    (void)context;
+    fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 " cases%s", done, cases,
+            done == cases ? "\r                              \r" : "");
+}
+
+static int print_report(const struct command_line *line, const char *backend,
+                        const struct sim_verify_report *report)
+{
+    const int status = report->failed > 0 ? EXIT_NO : EXIT_OK;
+    char bytes[16];
+
+    if (line->json) {
+        json_t *json = json_object();
+
+        json_object_set_new(json, "backend", json_string(backend));
+        json_object_set_new(json, "cases", json_integer((json_int_t)report->cases));
+        json_object_set_new(json, "passed", json_integer((json_int_t)report->passed));
+        json_object_set_new(json, "failed", json_integer((json_int_t)report->failed));
+        json_object_set_new(json, "skipped", json_integer((json_int_t)report->skipped));
+        json_object_set_new(json, "compared_tensors", json_integer((json_int_t)report->tensors));
+        json_object_set_new(json, "compared_bytes", json_integer((json_int_t)report->bytes));
+        json_object_set_new(json, "first_failure", mismatch_json(report));
+        const int printed = command_print_json(json);
+        return printed != EXIT_OK ? printed : status;
+    }
+    if (report->failed > 0) mismatch_print(report, stdout);
+    printf("%" PRIu64 " cases by %s: %" PRIu64 " passed, %" PRIu64 " failed, %" PRIu64
+           " skipped; %" PRIu64 " tensors, %s compared bit by bit\n",
+           report->cases, backend, report->passed, report->failed, report->skipped, report->tensors,
+           table_bytes(report->bytes, bytes));
+    return status;
+}
+
+int cmd_verify(int argc, char **argv)
+{
+    struct command_line line;
+    struct sim_verify_report report;
+    const struct sim_backend_ops *backend = NULL;
+    char err[2048] = "";
+    bool usage = true;
+    const int status = command_line_parse(&spec, argc, argv, &line);
+
+    if (status >= 0) return status;
+    const char *golden = command_line_flag(&line, "golden");
+    const char *name = command_line_given(&line, "backend") ? line.settings.backend : "ref";
+    if (command_line_flag(&line, "cases") != NULL)
+        return command_fail(&spec, EXIT_USAGE, "--cases: not in this version: use --golden DIR");
+    if (golden == NULL || golden[0] == '\0')
+        return command_fail(&spec, EXIT_USAGE, "--golden: missing: name a folder of captures");
+    if (strcmp(name, "none") == 0)
+        return command_fail(&spec, EXIT_USAGE, "--backend: none: must be ref, cuda or PATH.so");
+    if (strcmp(name, "ref") != 0 && sim_backend_find(name, &backend, err, sizeof(err)) != 0) {
+        const bool known = strcmp(name, "cuda") == 0 || strstr(name, ".so") != NULL;
+        return command_fail(&spec, known ? EXIT_ENVIRONMENT : EXIT_USAGE, err);
+    }
+    if (sim_verify_golden(golden, backend, isatty(STDERR_FILENO) ? show_progress : NULL, NULL,
+                          &report, &usage, err, sizeof(err)) != 0)
+        return command_fail(&spec, usage ? EXIT_USAGE : EXIT_ENVIRONMENT, err);
+    return print_report(&line, name, &report);
+}
