@@ -15,11 +15,22 @@
 #include "tests/support.h"
 #include "traces/safetensors.h"
 
+/* Blocks hang on one list, so that a leak checker finds them in use. */
+struct test_block {
+    struct test_block *next;
+    uint64_t padding; /* The payload behind it keeps malloc's alignment. */
+};
+
 static inline void *test_alloc(uint64_t count, uint64_t bytes)
 {
-    void *memory = calloc(count + 1, bytes); /* One more: nothing is ever NULL or empty. */
+    static struct test_block *blocks;
+    /* One element more than asked: nothing is ever NULL or empty. */
+    void *memory = calloc(1, sizeof(struct test_block) + (count + 1) * bytes);
     ck_assert_ptr_nonnull(memory);
-    return memory;
+    struct test_block *block = (struct test_block *)memory;
+    block->next = blocks;
+    blocks = block;
+    return block + 1;
 }
 
 #define TEST_ARRAY(type, count) ((type *)test_alloc((count), sizeof(type)))
@@ -103,8 +114,8 @@ enum { CAPTURE_RANKS_MAX = 8 };
 struct capture {
     const char *name;
     uint32_t ranks;
-    const char *settings; /* The JSON text of __metadata__.case. */
-    struct trace_tensors files[CAPTURE_RANKS_MAX];
+    const char *settings;        /* The JSON text of __metadata__.case. */
+    struct trace_tensors *files; /* [ranks] */
 };
 
 /* A whole number of the settings, e.g. "sms"; missing = 0. */
@@ -120,6 +131,7 @@ static inline uint32_t capture_setting(const struct capture *capture, const char
 static inline bool capture_open(const char *name, struct capture *capture)
 {
     *capture = (struct capture){.name = name, .ranks = 1};
+    capture->files = TEST_ARRAY(struct trace_tensors, CAPTURE_RANKS_MAX);
     for (uint32_t r = 0; r < capture->ranks; r++) {
         char file[128], err[256] = "";
         snprintf(file, sizeof file, "golden/%s.rank%" PRIu32 ".safetensors", name, r);
