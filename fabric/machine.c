@@ -189,11 +189,28 @@ static int apply(const struct fabric_yaml *yaml, struct fabric_machine *machine,
     return 0;
 }
 
+/* A cost that nobody says would read as free, or divide by 0. */
+static int check_costs(const char *file, const struct fabric_machine *machine, char *err,
+                       size_t err_len)
+{
+    size_t count;
+    const struct fabric_cost_field *all = fabric_cost_fields(&count);
+    for (size_t i = 0; i < count; i++) {
+        char key[48], value[40];
+        if (machine->cost_origin[i] != FABRIC_FIELD_UNSAID) continue;
+        fabric_unit_display(all[i].name, 0, key, sizeof key, value, sizeof value);
+        snprintf(err, err_len, "%s: %s: %s: missing", file, all[i].section, key);
+        return -1;
+    }
+    return 0;
+}
+
 /* What no single field shows. The file is named, a line is not: the parts may stand apart. */
 static int check(const char *file, const struct fabric_machine *machine, char *err, size_t err_len)
 {
     if (fabric_field_check(file, fields, FIELDS, machine->field_origin, err, err_len) != 0)
         return -1;
+    if (check_costs(file, machine, err, err_len) != 0) return -1;
     const struct {
         const char *what;
         uint64_t line, goodput;

@@ -7,7 +7,7 @@
 
 __extension__ typedef unsigned __int128 u128; /* ISO C has none; -Wpedantic wants it said. */
 
-enum { DECIMALS_MAX = 12, DIGITS_MAX = 19 /* 10^19 - 1 fits 64 bits. */ };
+enum { DECIMALS_MAX = 12, DIGITS_MAX = 20 /* 2^64 has 20; times 10^12 that fits 128 bits. */ };
 
 struct spelling {
     const char *family; /* Suffix of the field's own name. */
@@ -90,14 +90,14 @@ enum fabric_decimal fabric_decimal_parse(const char *text, struct fabric_unit un
     if (whole_len - zeros > DIGITS_MAX) return FABRIC_DECIMAL_LARGE;
     if (whole_len - zeros + fraction_len > DIGITS_MAX) return FABRIC_DECIMAL_FINE;
 
-    u128 mantissa = 0; /* At most 19 digits: below 2^64. */
+    u128 mantissa = 0; /* At most 20 digits: below 2^67. */
     u128 divisor = unit.denominator;
     for (size_t i = zeros; i < whole_len; i++) mantissa = mantissa * 10 + digit(whole[i]);
     for (size_t i = 0; i < fraction_len; i++) {
         mantissa = mantissa * 10 + digit(fraction[i]);
         divisor *= 10;
     }
-    mantissa *= unit.numerator; /* Below 2^64 * 10^12 < 2^104. */
+    mantissa *= unit.numerator; /* Below 2^67 * 2^40. */
     if (mantissa % divisor != 0) return FABRIC_DECIMAL_FINE;
     if (mantissa / divisor > UINT64_MAX) return FABRIC_DECIMAL_LARGE;
     *value = (uint64_t)(mantissa / divisor);
