@@ -84,6 +84,12 @@ const char *sim_rules_name(enum sim_rule_id id);
 /* Judge every rule. Cannot fail: whatever the figures, each rule gets an answer. */
 void sim_rules_check(const struct sim_rules_input *input, struct sim_rule rules[SIM_RULES]);
 
+/* Judge id_range and duplicate_id over every row of a captured trace, opened with any id and any
+ * duplicate allowed. After sim_rules_check without a routing. */
+struct trace_routing;
+void sim_rules_check_trace(const struct trace_routing *trace, uint32_t experts,
+                           struct sim_rule rules[SIM_RULES]);
+
 /* Mark the rules that a comma-separated list names. 0, or -1 with err for an unknown name. */
 int sim_rules_allow(struct sim_rule rules[SIM_RULES], const char *list, char *err, size_t err_len);
 

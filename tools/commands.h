@@ -58,6 +58,10 @@ int command_print_json(json_t *document);
 /* The subcommands, each in tools/cmd_NAME.c. argv[0] is the subcommand's name. */
 int cmd_verify(int argc, char **argv);
 int cmd_expect(int argc, char **argv);
+int cmd_check(int argc, char **argv);
+int cmd_ledger(int argc, char **argv);
+int cmd_machines(int argc, char **argv);
+int cmd_models(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_bench(int argc, char **argv);

@@ -16,6 +16,10 @@ struct command {
 static const struct command COMMANDS[] = {
     {"verify", cmd_verify, "a backend against captures of the real kernels"},
     {"expect", cmd_expect, "the reference's results for inputs in the capture format"},
+    {"check", cmd_check, "every precondition of a deployment"},
+    {"ledger", cmd_ledger, "bytes per crossing: by formula, counted, on the wire"},
+    {"machines", cmd_machines, "list and show machine files"},
+    {"models", cmd_models, "list and show model files"},
     {"run", cmd_run, "simulate steps with generated routing"},
     {"replay", cmd_replay, "the same with routing from a captured trace"},
     {"bench", cmd_bench, "the speed of the engine and of the reference themselves"},

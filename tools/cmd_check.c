@@ -1,0 +1,216 @@
+/* tools/cmd_check.c - would the library run this deployment, and if not, what would it run? */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "sim/generator.h"
+#include "sim/plan.h"
+#include "sim/rules.h"
+#include "tools/commands.h"
+#include "tools/table.h"
+#include "traces/routing.h"
+
+enum { LIBRARY_QP_DEPTH = 1024 }; /* NVSHMEM_QP_DEPTH, unless the user sets it. */
+
+static const char *const options[] = {
+    "model",    "machine", "ep",    "nodes",   "mode",    "recipe", "tokens", "capacity",
+    "qp-depth", "sms",     "after", "routing", "offsets", "allow",  "seed",   NULL};
+
+static const struct command_spec spec = {
+    .name = "check",
+    .arguments = "",
+    .summary = "Every precondition of a deployment: passes, or the number that fails and the\n"
+               "nearest that works. --qp-depth auto is the library's 1024 here; ids are looked at\n"
+               "when --routing names them.",
+    .example = "epsim check --model deepseek-v3 --machine h200-hgx --ep 16 --mode ll --tokens 128",
+    .options = options,
+};
+
+struct check {
+    struct command_line line;
+    struct fabric_machine machine;
+    struct sim_model model;
+    struct sim_rules_input input;
+    uint32_t tokens[SIM_RANKS_MAX], capacity[SIM_RANKS_MAX];
+    struct sim_rule rules[SIM_RULES];
+    char warning[160];
+};
+
+static int check_trace(struct check *check, char *err, size_t err_len)
+{
+    const struct trace_routing_source source = {.ids_path = check->line.settings.routing,
+                                                .offsets_path = check->line.settings.offsets,
+                                                .allow_duplicates = true};
+    struct trace_routing trace;
+
+    if (trace_routing_open(&source, &trace, err, err_len) != 0) return -1;
+    sim_rules_check(&check->input, check->rules);
+    sim_rules_check_trace(&trace, check->model.experts, check->rules);
+    trace_routing_close(&trace);
+    return 0;
+}
+
+/* One layer of one step, drawn: enough for the rules that look at ids. */
+static int check_drawn(struct check *check, char *err, size_t err_len)
+{
+    const struct sim_rules_input *input = &check->input;
+    struct sim_generator generator;
+    uint64_t *start = (uint64_t *)calloc((size_t)input->ranks + 1, sizeof(*start));
+    int64_t *ids = NULL;
+    int status = -1;
+
+    if (sim_generator_parse(check->line.settings.routing, input->experts, input->topk, input->nodes,
+                            check->line.settings.seed, &generator, err, err_len) != 0)
+        goto free_start;
+    for (uint32_t r = 0; start != NULL && r < input->ranks; r++)
+        start[r + 1] = start[r] + input->tokens[r];
+    if (start != NULL)
+        ids = (int64_t *)malloc((start[input->ranks] * input->topk + 1) * sizeof(*ids));
+    if (ids == NULL) {
+        snprintf(err, err_len, "--tokens: not enough memory to draw their routing");
+        goto free_start;
+    }
+    for (uint32_t r = 0; r < input->ranks; r++)
+        sim_generator_draw(&generator, 0, 0, r, input->tokens[r], &ids[start[r] * input->topk]);
+    const struct ref_routing routing = {.ranks = input->ranks,
+                                        .experts = input->experts,
+                                        .topk = input->topk,
+                                        .token_start = start,
+                                        .topk_idx = ids};
+    if (input->experts % input->ranks == 0) check->input.routing = &routing;
+    sim_rules_check(&check->input, check->rules);
+    check->input.routing = NULL;
+    status = 0;
+free_start:
+    free(start);
+    free(ids);
+    return status;
+}
+
+static int judge(struct check *check, char *err, size_t err_len)
+{
+    const struct sim_settings *settings = &check->line.settings;
+    int status = 0;
+
+    if (fabric_machine_load(settings->machine, &check->machine, err, err_len) != 0 ||
+        sim_model_load(settings->model, &check->model, err, err_len) != 0 ||
+        sim_rules_input_from_settings(settings, &check->model, &check->machine, LIBRARY_QP_DEPTH,
+                                      check->tokens, check->capacity, &check->input, err,
+                                      err_len) != 0)
+        return -1;
+    if (!command_line_given(&check->line, "routing"))
+        sim_rules_check(&check->input, check->rules);
+    else if (sim_plan_is_trace(settings))
+        status = check_trace(check, err, err_len);
+    else
+        status = check_drawn(check, err, err_len);
+    if (status == 0) status = sim_rules_allow(check->rules, settings->allow, err, err_len);
+    if (check->input.mode == SIM_MODE_NORMAL && 2 * settings->sms >= check->machine.sm_count)
+        snprintf(check->warning, sizeof(check->warning),
+                 "%" PRIu32 " communication SMs are not under half of the GPU's %" PRIu32,
+                 settings->sms, check->machine.sm_count);
+    return status;
+}
+
+static json_t *rule_json(const struct sim_rule *rule)
+{
+    json_t *json = json_object();
+
+    json_object_set_new(json, "name", json_string(rule->name));
+    json_object_set_new(json, "ok", json_boolean(rule->ok));
+    json_object_set_new(json, "applies", json_boolean(rule->applies));
+    json_object_set_new(json, "lifted", json_boolean(rule->lifted));
+    json_object_set_new(json, "model_only", json_boolean(rule->model_only));
+    json_object_set_new(json, "value", rule->applies ? json_integer(rule->value) : json_null());
+    json_object_set_new(json, "limit", rule->applies ? json_integer(rule->limit) : json_null());
+    json_object_set_new(json, "nearest",
+                        rule->has_nearest ? json_integer(rule->nearest) : json_null());
+    json_object_set_new(json, "allowed", json_string(rule->limit_text));
+    json_object_set_new(json, "text", json_string(rule->text));
+    return json;
+}
+
+static json_t *check_json(const struct check *check, bool ok)
+{
+    json_t *json = json_object(), *rules = json_array(), *lifted = json_array();
+
+    for (uint32_t i = 0; i < SIM_RULES; i++) {
+        json_array_append_new(rules, rule_json(&check->rules[i]));
+        if (check->rules[i].lifted)
+            json_array_append_new(lifted, json_string(check->rules[i].name));
+    }
+    json_object_set_new(json, "ok", json_boolean(ok));
+    json_object_set_new(json, "mode",
+                        json_string(check->input.mode == SIM_MODE_NORMAL ? "normal" : "ll"));
+    json_object_set_new(json, "rules", rules);
+    json_object_set_new(json, "lifted", lifted);
+    json_object_set_new(json, "warning",
+                        check->warning[0] != '\0' ? json_string(check->warning) : json_null());
+    json_object_set_new(json, "settings", sim_settings_json(&check->line.settings));
+    return json;
+}
+
+static void print_check(const struct check *check, const char *refusal)
+{
+    const struct sim_settings *settings = &check->line.settings;
+    struct table *table = table_open("rule|verdict|>value|~allowed|>nearest|~why");
+
+    printf("%s on %s: EP%" PRIu32 ", %" PRIu32 " node%s, %s\n\n", check->model.name,
+           check->machine.name, settings->ep, check->input.nodes, check->input.nodes > 1 ? "s" : "",
+           check->input.mode == SIM_MODE_NORMAL ? "normal" : "low latency");
+    for (uint32_t i = 0; i < SIM_RULES; i++) {
+        const struct sim_rule *rule = &check->rules[i];
+
+        table_cell(table, "%s", rule->name);
+        table_cell(table, "%s",
+                   !rule->applies ? "-"
+                   : rule->ok     ? "ok"
+                   : rule->lifted ? "lifted"
+                                  : "refused");
+        if (rule->applies) {
+            table_cell(table, "%" PRId64, rule->value);
+            table_cell(table, "%s", rule->limit_text);
+        } else {
+            table_cell(table, "%s", "");
+            table_cell(table, "%s", "");
+        }
+        if (!rule->ok && rule->has_nearest)
+            table_cell(table, "%" PRId64, rule->nearest);
+        else
+            table_cell(table, "%s", "");
+        table_cell(table, "%s%s", rule->text,
+                   rule->model_only ? " (run and replay go on, model only)" : "");
+    }
+    table_print(table, stdout);
+    table_close(table);
+    if (check->model.hidden != check->model.hidden_padded)
+        printf("\nnote: run and replay pad hidden %" PRIu32 " to %" PRIu32 "\n",
+               check->model.hidden, check->model.hidden_padded);
+    if (check->warning[0] != '\0') printf("\nwarning: %s\n", check->warning);
+    printf("\n%s%s\n", refusal[0] != '\0' ? "refused: " : "ok: the library would run this",
+           refusal);
+}
+
+int cmd_check(int argc, char **argv)
+{
+    struct check *check = (struct check *)calloc(1, sizeof(*check));
+    char err[2048] = "", refusal[SIM_RULE_REFUSAL_MAX];
+    int status = EXIT_ENVIRONMENT;
+
+    if (check == NULL) return command_fail(&spec, EXIT_ENVIRONMENT, "not enough memory");
+    status = command_line_parse(&spec, argc, argv, &check->line);
+    if (status >= 0) goto free_check;
+    if (judge(check, err, sizeof(err)) != 0) {
+        status = command_fail(&spec, EXIT_USAGE, err);
+        goto free_check;
+    }
+    const bool ok = sim_rules_refuse(check->rules, true, refusal, sizeof(refusal)) == 0;
+    status = ok ? EXIT_OK : EXIT_NO;
+    if (!check->line.json)
+        print_check(check, refusal);
+    else if (command_print_json(check_json(check, ok)) != EXIT_OK)
+        status = EXIT_ENVIRONMENT;
+free_check:
+    free(check);
+    return status;
+}
