@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gen/version.h"
@@ -13,6 +14,7 @@
 #include "sim/record.h"
 #include "sim/run.h"
 #include "tools/table.h"
+#include "traces/db_read.h"
 
 const struct command_flag PLAY_FLAGS[] = {
     {"db", "FILE", "append the run to this SQLite database"},
@@ -106,6 +108,18 @@ static int prepare(struct play *play)
     return -1;
 }
 
+/* Is what stands there no epsim database (broken input) rather than one that cannot be written? */
+static bool broken_database(const char *path)
+{
+    char err[256];
+    struct stat status;
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return false;
+    struct trace_reader *reader = trace_reader_open(path, err, sizeof err);
+    const bool readable = reader != NULL;
+    trace_reader_close(reader);
+    return !readable;
+}
+
 static int play_all(struct play *play)
 {
     const char *db_path = command_line_flag(play->line, "db");
@@ -116,7 +130,7 @@ static int play_all(struct play *play)
     if (status >= 0) return status;
     if (db_path != NULL) {
         play->db = trace_db_open(db_path, TRACE_DB_WAIT_MS, play->err, sizeof play->err);
-        if (play->db == NULL) return EXIT_ENVIRONMENT;
+        if (play->db == NULL) return broken_database(db_path) ? EXIT_USAGE : EXIT_ENVIRONMENT;
         if (begin_record(play) != 0) return EXIT_ENVIRONMENT;
     }
     const struct sim_run run = {.plan = play->plan,
@@ -136,8 +150,8 @@ static int play_all(struct play *play)
 static void print_layers(const struct play *play)
 {
     const struct sim_summary *summary = &play->summary;
-    struct table *table = table_open("layer|>dispatch us p50|>p99|>floor|>combine us p50|>p99|"
-                                     ">floor|>NVLink|>NIC|>max/mean");
+    struct table *table = table_open("layer|>dispatch us|>p99|>floor|>ratio|>combine us|>p99|"
+                                     ">floor|>ratio|>NVLink|>NIC|>max/mean");
     for (uint32_t l = 0; l < summary->layer_count; l++) {
         const struct sim_layer_summary *layer = &summary->layers[l];
         char bytes[16];
@@ -148,6 +162,10 @@ static void print_layers(const struct play *play)
             table_cell(table, "%.2f", (double)times.p50_ps / 1e6);
             table_cell(table, "%.2f", (double)times.p99_ps / 1e6);
             table_cell(table, "%.2f", (double)layer->floor_ps[d] / 1e6);
+            if (layer->floor_ps[d] == 0)
+                table_cell(table, "-");
+            else
+                table_cell(table, "%.2f", (double)times.p50_ps / (double)layer->floor_ps[d]);
         }
         table_cell(table, "%s", table_bytes(layer->bytes.wire[SIM_LINK_NVLINK], bytes));
         table_cell(table, "%s", table_bytes(layer->bytes.wire[SIM_LINK_NIC], bytes));
@@ -194,7 +212,8 @@ static void print_result(const struct play *play)
            plan->nodes > 1 ? "s" : "", plan->mode == SIM_MODE_LL ? "low latency" : "normal",
            plan->token_start[plan->ranks], summary->steps);
     for (uint32_t n = 0; n < plan->note_count; n++) printf("note      %s\n", plan->notes[n]);
-    puts("times are modelled, slowest rank over the steps; bytes are counted\n");
+    puts("times are modelled: slowest rank, median over the steps; floor: no schedule can be "
+         "faster\n");
     print_layers(play);
     sim_summary_bytes(summary, &bytes);
     printf("\nbytes     formula %s, distinct ranks %s; on the wire: local %s, NVLink %s, NIC %s\n",
