@@ -138,6 +138,19 @@ static bool all_poison(const uint8_t *row, uint64_t bytes)
     return true;
 }
 
+/* A sum that took in poison is NaN, which rounds to 7FFF: do all differing BF16 elements say so? */
+static bool all_nan(const struct sim_check_part *part, uint64_t i)
+{
+    const uint8_t *expected = part->expected + i * part->row_bytes;
+    const uint8_t *actual = part->actual + i * part->row_bytes;
+    if (part->element_bytes != 2) return false;
+    for (uint64_t b = 0; b < part->row_bytes; b += 2)
+        if (memcmp(expected + b, actual + b, 2) != 0 &&
+            (actual[b] != 0xFF || actual[b + 1] != 0x7F))
+            return false;
+    return true;
+}
+
 /* In words: what seems to have happened to row i of the part. */
 static void name_cause(const struct sim_check_part *part, uint64_t rows, uint64_t i,
                        uint64_t differing_bytes, struct sim_check *check)
@@ -146,6 +159,11 @@ static void name_cause(const struct sim_check_part *part, uint64_t rows, uint64_
     if (all_poison(actual, part->row_bytes)) {
         snprintf(check->cause, sizeof check->cause, "%s: never delivered, still poison",
                  part->name);
+        return;
+    }
+    if (all_nan(part, i)) {
+        snprintf(check->cause, sizeof check->cause,
+                 "%s: NaN: a part of it was never delivered, poison was read", part->name);
         return;
     }
     for (uint64_t other = 0; part->row_bytes >= 64 && other < rows; other++) {

@@ -22,6 +22,7 @@ static const struct command COMMANDS[] = {
     {"models", cmd_models, "list and show model files"},
     {"run", cmd_run, "simulate steps with generated routing"},
     {"replay", cmd_replay, "the same with routing from a captured trace"},
+    {"diff", cmd_diff, "two runs or two folders: first difference, and times side by side"},
     {"bench", cmd_bench, "the speed of the engine and of the reference themselves"},
     {NULL, NULL, NULL},
 };

@@ -1,0 +1,162 @@
+/* tests/test_diff.c - two runs that differ are told apart down to the bits.
+ *
+ * Method: pairs of recorded runs of which it is known beforehand where they first differ. */
+#include <check.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support.h"
+#include "traces/npy.h"
+
+Suite *diff_suite(void);
+
+#define RUN(output, db, ...)                                                                       \
+    TEST_EPSIM(output, "run", "--model", "toy-16x2", "--ep", "4", "--tokens", "16", "--steps",     \
+               "2", "--backend", "ref", "--db", db, __VA_ARGS__)
+
+static json_t *diff(const char *a, const char *b, int status)
+{
+    struct test_output output;
+    json_error_t error;
+    TEST_EPSIM(&output, "diff", a, b, "--json");
+    ck_assert_msg(output.status == status, "status %d: %s%s", output.status, output.err,
+                  output.out);
+    json_t *json = json_loadb(output.out, output.out_bytes, 0, &error);
+    ck_assert_msg(json != NULL, "%s", error.text);
+    return json;
+}
+
+static const char *run_name(const char *db, int run)
+{
+    char *name = (char *)malloc(strlen(db) + 8);
+    snprintf(name, strlen(db) + 8, "%s#%d", db, run);
+    return name;
+}
+
+static int64_t number(const json_t *json, const char *key)
+{
+    const json_t *value = json_object_get(json_object_get(json, "first_difference"), key);
+    ck_assert_msg(json_is_integer(value), "%s", key);
+    return json_integer_value(value);
+}
+
+static const char *text(const json_t *json, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(json, "first_difference"), key));
+}
+
+START_TEST(equal_runs_have_no_difference)
+{
+    const char *db = test_join(test_temp_dir(), "run.db");
+    struct test_output output;
+    ck_assert_int_eq(RUN(&output, db, "--threads", "1"), 0);
+    ck_assert_int_eq(RUN(&output, db, "--threads", "2"), 0);
+    json_t *json = diff(run_name(db, 1), run_name(db, 2), 0);
+    ck_assert(json_is_true(json_object_get(json, "same")));
+    /* 2 steps x 1 layer x 4 ranks x 4 stages. */
+    ck_assert_int_eq(json_integer_value(json_object_get(json, "compared")), 32);
+    ck_assert(json_is_null(json_object_get(json, "first_difference")));
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(another_recipe_is_named_at_its_first_code)
+{
+    const char *db = test_join(test_temp_dir(), "run.db");
+    struct test_output output;
+    ck_assert_int_eq(RUN(&output, db, "--recipe", "fp8"), 0);
+    ck_assert_int_eq(RUN(&output, db, "--recipe", "fp8r"), 0);
+    json_t *json = diff(run_name(db, 1), db, 1);
+    ck_assert_int_eq(number(json, "step"), 0);
+    ck_assert_int_eq(number(json, "rank"), 0);
+    ck_assert_str_eq(text(json, "stage"), "dispatch");
+    ck_assert_int_eq(number(json, "channel"), 0);
+    ck_assert_ptr_nonnull(strstr(text(json, "note"), "A quantises by ll, B by ll_round"));
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(a_fault_of_one_run_is_found_in_its_step_rank_token_and_channel)
+{
+    const char *folder = test_temp_dir(), *db = test_join(folder, "run.db");
+    const char *fault =
+        test_write_text(folder, "fault.yaml",
+                        "faults:\n- {kind: corrupt, step: 1, layer: 0, stage: combine, source: 2, "
+                        "token: 3, byte: 101, xor: 128}\n");
+    struct test_output output;
+    ck_assert_int_eq(RUN(&output, db, "--seed", "1"), 0);
+    ck_assert_int_eq(RUN(&output, db, "--seed", "1", "--scenario", fault), 1);
+    json_t *json = diff(run_name(db, 1), run_name(db, 2), 1);
+    ck_assert_int_eq(number(json, "step"), 1);
+    ck_assert_int_eq(number(json, "layer"), 0);
+    ck_assert_int_eq(number(json, "rank"), 2);
+    ck_assert_str_eq(text(json, "stage"), "combine");
+    ck_assert_int_eq(number(json, "src_rank"), 2);
+    ck_assert_int_eq(number(json, "src_token"), 3);
+    ck_assert_int_eq(number(json, "channel"), 50); /* Byte 101 is the high half of channel 50. */
+    ck_assert_str_ne(text(json, "a"), text(json, "b"));
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(a_trace_that_has_changed_since_is_named)
+{
+    static uint8_t ids[4][1][2] = {{{0, 1}}, {{2, 3}}, {{4, 5}}, {{6, 7}}};
+    const uint64_t shape[3] = {4, 1, 2};
+    const char *folder = test_temp_dir(), *db = test_join(folder, "run.db");
+    const char *trace = test_join(folder, "ids.npy");
+    struct test_output output;
+    char err[256];
+    ck_assert_int_eq(trace_npy_write(trace, TRACE_U8, shape, 3, ids, err, sizeof err), 0);
+    for (int run = 0; run < 2; run++)
+        ck_assert_int_eq(TEST_EPSIM(&output, "replay", trace, "--model", "toy-16x2", "--ep", "2",
+                                    "--batch", "2", "--backend", "ref", "--db", db, "--recipe",
+                                    run == 0 ? "fp8" : "fp8r"),
+                         0);
+    ids[0][0][0] = 9;
+    ck_assert_int_eq(trace_npy_write(trace, TRACE_U8, shape, 3, ids, err, sizeof err), 0);
+    json_t *json = diff(run_name(db, 1), run_name(db, 2), 1);
+    ck_assert_str_eq(text(json, "stage"), "dispatch");
+    ck_assert_ptr_nonnull(strstr(text(json, "note"), "ids.npy"));
+    ck_assert_ptr_nonnull(strstr(text(json, "note"), "changed since"));
+    ck_assert_ptr_null(json_object_get(json_object_get(json, "first_difference"), "a"));
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(broken_databases_and_unlike_arguments_are_refused)
+{
+    const char *folder = test_temp_dir();
+    const char *broken = test_write_text(folder, "broken.db", "SQLite format 3, or so it says");
+    struct test_output output;
+    ck_assert_int_eq(TEST_EPSIM(&output, "diff", broken, broken), 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "broken.db"));
+    ck_assert_int_eq(TEST_EPSIM(&output, "diff", folder, broken), 2);
+    ck_assert_int_eq(TEST_EPSIM(&output, "diff", broken), 2);
+    ck_assert_int_eq(TEST_EPSIM(&output, "diff", test_join(folder, "none.db"), broken), 2);
+}
+END_TEST
+
+START_TEST(a_folder_of_captures_equals_itself)
+{
+    struct test_output output;
+    const char *golden = test_tree_path("tests/golden");
+    ck_assert_int_eq(TEST_EPSIM(&output, "diff", golden, golden), 0);
+    ck_assert_ptr_nonnull(strstr(output.out, "3 cases: 3 equal, 0 differ"));
+}
+END_TEST
+
+Suite *diff_suite(void)
+{
+    Suite *suite = suite_create("diff");
+    TCase *tests = tcase_create("diff");
+    tcase_add_test(tests, equal_runs_have_no_difference);
+    tcase_add_test(tests, another_recipe_is_named_at_its_first_code);
+    tcase_add_test(tests, a_fault_of_one_run_is_found_in_its_step_rank_token_and_channel);
+    tcase_add_test(tests, a_trace_that_has_changed_since_is_named);
+    tcase_add_test(tests, broken_databases_and_unlike_arguments_are_refused);
+    tcase_add_test(tests, a_folder_of_captures_equals_itself);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
