@@ -5,6 +5,8 @@
 #include <check.h>
 #include <sqlite3.h>
 #include <string.h>
+#include <sys/stat.h>
+#include "tests/support.h"
 #include "traces/db.h"
 
 static char err[512];
@@ -76,6 +78,20 @@ static inline void db_execute(const char *path, const char *sql)
     ck_assert_msg(sqlite3_exec(sqlite, sql, NULL, NULL, NULL) == SQLITE_OK, "%s",
                   sqlite3_errmsg(sqlite));
     sqlite3_close(sqlite);
+}
+
+/* Take all right to write from path, its journal and its folder, and let others look into the
+ * folder above, which belongs to the test runner and is closed to them. */
+static inline void db_make_read_only(const char *folder, const char *path)
+{
+    const char *above = test_join(folder, "..");
+    struct stat status;
+    ck_assert_int_eq(stat(above, &status), 0);
+    ck_assert_int_eq(chmod(above, (status.st_mode & 07777) | 0111), 0);
+    ck_assert_int_eq(chmod(path, 0444), 0);
+    const char *journal = test_join(folder, "run.db-journal");
+    if (test_exists(journal)) ck_assert_int_eq(chmod(journal, 0444), 0);
+    ck_assert_int_eq(chmod(folder, 0555), 0);
 }
 
 #endif

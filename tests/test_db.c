@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -260,10 +259,7 @@ START_TEST(a_killed_run_is_readable_where_nothing_can_be_written)
     const char *folder = test_temp_dir(), *path = test_join(folder, "run.db");
     kill_in_the_middle(path, true);
     ck_assert(test_exists(test_join(folder, "run.db-journal")));
-    ck_assert_int_eq(chmod(test_join(folder, ".."), 0755), 0);
-    ck_assert_int_eq(chmod(folder, 0555), 0);
-    ck_assert_int_eq(chmod(path, 0444), 0);
-    ck_assert_int_eq(chmod(test_join(folder, "run.db-journal"), 0444), 0);
+    db_make_read_only(folder, path);
     setenv("TMPDIR", "/tmp", 1);
     ck_assert_int_eq(seteuid(65534), 0);
     expect_killed_run(path);
