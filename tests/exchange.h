@@ -70,11 +70,13 @@ static inline struct exchange exchange_of(uint32_t ranks, uint32_t experts, uint
                              .ranks_per_node = ranks};
 }
 
-/* A bf16 of magnitude 2^-8 .. 2^8, now and then a zero of either sign. */
+/* A bf16 of magnitude 2^-8 .. 2^8, one in three +-2^24 (whose sum with a small one depends on
+ * when it is added, and shows once the other sign has cancelled it), now and then a zero. */
 static inline uint16_t exchange_value(uint64_t *state)
 {
     const uint32_t sign = test_below(state, 2) << 15;
     if (test_below(state, 32) == 0) return (uint16_t)sign;
+    if (test_below(state, 3) == 0) return (uint16_t)(sign | 0x4B80);
     return (uint16_t)(sign | (119 + test_below(state, 17)) << 7 | test_below(state, 128));
 }
 

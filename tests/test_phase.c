@@ -34,8 +34,12 @@ static void land(uint64_t seed, uint64_t count, const uint64_t *src_rows, const 
                                       .dst_row = dst_rows == NULL ? i : dst_rows[i]};
     }
     if (fault == FAULT_DAMAGED) {
-        moves[0].corrupt_xor = 0x40; /* An exponent bit: no sum rounds it away. */
-        moves[0].corrupt_byte = (uint32_t)row_bytes / 4 * 2 + 1;
+        /* The exponent's highest bit of a bf16 below 2: no sum rounds that away. */
+        uint32_t at = 17;
+        while (src[moves[0].src_row * row_bytes + at] & 0x40) at += 2;
+        ck_assert_uint_lt(at, row_bytes / 2);
+        moves[0].corrupt_xor = 0x40;
+        moves[0].corrupt_byte = at;
     }
     /* The partner: another row, and landing far away, since two copies of one row may change
      * places, and so may two summands of one token. */
