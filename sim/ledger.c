@@ -40,7 +40,7 @@ uint64_t sim_ledger_distinct(uint32_t experts, uint32_t topk, uint32_t groups)
         missed = outside > i ? missed * (outside - i) / (experts - i) : 0;
     }
     assert(missed <= one);
-    return (uint64_t)(groups * (one - missed) * 10000 / one);
+    return (uint64_t)((groups * (one - missed) * 10000 + one / 2) / one); /* To nearest. */
 }
 
 static uint64_t round_up(uint64_t value, uint64_t unit)

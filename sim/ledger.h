@@ -60,7 +60,7 @@ struct sim_ledger_counts {
 void sim_ledger_count(const struct ref_routing *routing, uint32_t ranks_per_node, uint32_t hidden,
                       bool ll, struct sim_ledger_counts *counts);
 
-/* Mean of one MoE layer over all MoE layers, from a routing by name ("uniform", ...) or from a
+/* Sums over *layers MoE layers of one step, from a routing by name ("uniform", ...) or from a
  * trace file: its first rows tokens, dealt to the ranks in turn. trace tells which. 0, or -1 with
  * one line. */
 struct sim_ledger_source {
@@ -71,7 +71,8 @@ struct sim_ledger_source {
 };
 int sim_ledger_count_source(const struct sim_ledger_input *input,
                             const struct sim_ledger_source *source, struct sim_ledger_counts *ll,
-                            struct sim_ledger_counts *normal, char *err, size_t err_len);
+                            struct sim_ledger_counts *normal, uint64_t *layers, char *err,
+                            size_t err_len);
 
 enum sim_ledger_unit {
     SIM_LEDGER_BYTES,

@@ -85,7 +85,8 @@ static void add_crossings(struct lines *lines)
     add(lines, "all BF16", ledger->all_bf16, SIM_LEDGER_BYTES, "2.83 GB", "",
         "%llu x rows x K x 4H", (unsigned long long)moe);
     add(lines, "FP8 dispatch, BF16 combine", ledger->fp8_dispatch, SIM_LEDGER_BYTES, "2.13 GB",
-        "2.12 to three digits", "%llu x rows x K x 3H", (unsigned long long)moe);
+        lines->article ? "2.12 to three digits" : "", "%llu x rows x K x 3H",
+        (unsigned long long)moe);
     add(lines, "all FP8", ledger->all_fp8, SIM_LEDGER_BYTES, "1.42 GB",
         "no library combines in FP8", "%llu x rows x K x 2H", (unsigned long long)moe);
 }
@@ -112,7 +113,7 @@ static void add_reconciliation(struct lines *lines)
     if (model->vocabulary == 0) return;
     add(lines, "logits gather", logits, SIM_LEDGER_BYTES, "59.5 MB", "", "rows x vocabulary x 2");
     add(lines, "step", ledger->step - dp + tp + logits + extra, SIM_LEDGER_BYTES, "3.55 GB",
-        "the sum is 3.53", "step - DP + TP + logits + BF16");
+        lines->article ? "the sum is 3.53" : "", "step - DP + TP + logits + BF16");
 }
 
 static void add_sizes(struct lines *lines)
@@ -134,8 +135,8 @@ static void add_sizes(struct lines *lines)
     add(lines, "expected_m", expected, SIM_LEDGER_COUNT, "49",
         "reads rows as rows per rank, as the article does", "(rows x R x K + E) / E");
     add(lines, "GEMM workspace", local * GEMM_ROWS * hidden * 2, SIM_LEDGER_BYTES, "402.65 MB",
-        "R x M = 1024 rows per expert at M = 128, R = 8", "%llu experts x 1024 x H x 2",
-        (unsigned long long)local);
+        lines->article ? "R x M = 1024 rows per expert at M = 128, R = 8" : "",
+        "%llu experts x 1024 x H x 2", (unsigned long long)local);
     if (model->experts % 32 == 0)
         add(lines, "GEMM workspace at EP32", model->experts / 32 * GEMM_ROWS * hidden * 2,
             SIM_LEDGER_BYTES, "100.66 MB", "", "%u experts x 1024 x H x 2", model->experts / 32);
@@ -221,7 +222,8 @@ static void add_compute(struct lines *lines)
 
     lines->section = "memory and compute";
     add(lines, "expert weights of a rank, FP8", weights, SIM_LEDGER_BYTES, "90 GB",
-        "109 GB with the replicated rest is quoted, not derived", "3 x H x I x E / R x MoE layers");
+        lines->article ? "109 GB with the replicated rest is quoted, not derived" : "",
+        "3 x H x I x E / R x MoE layers");
     add(lines, "down projection of a layer", down, SIM_LEDGER_FLOP, "4.83 GFLOP", "",
         "rows x K / R x I x H x 2");
     add(lines, "at 500 TFLOP/s", ratio(down, PS_PER_S, gemm_flop_per_s), SIM_LEDGER_PS, "10 us", "",

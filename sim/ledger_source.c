@@ -48,20 +48,6 @@ static void add(struct sim_ledger_counts *sum, const struct sim_ledger_counts *o
     sum->combine_wire_bytes += one->combine_wire_bytes;
 }
 
-static void divide(struct sim_ledger_counts *sum, uint64_t layers)
-{
-    assert(layers > 0);
-    sum->selections /= layers;
-    sum->messages /= layers;
-    sum->local /= layers;
-    sum->nvlink /= layers;
-    sum->nic /= layers;
-    sum->dispatch_bytes /= layers;
-    sum->combine_bytes /= layers;
-    sum->dispatch_wire_bytes /= layers;
-    sum->combine_wire_bytes /= layers;
-}
-
 static void count_layer(const struct sim_ledger_input *input, const struct rows *rows,
                         struct sim_ledger_counts *ll, struct sim_ledger_counts *normal)
 {
@@ -96,8 +82,6 @@ static int count_drawn(const struct sim_ledger_input *input, const struct sim_le
         }
         count_layer(input, &rows, ll, normal);
     }
-    divide(ll, input->model->moe_layers);
-    divide(normal, input->model->moe_layers);
     status = 0;
 free_rows:
     free(rows.token_start);
@@ -106,8 +90,8 @@ free_rows:
 }
 
 static int count_trace(const struct sim_ledger_input *input, const struct sim_ledger_source *source,
-                       struct sim_ledger_counts *ll, struct sim_ledger_counts *normal, char *err,
-                       size_t err_len)
+                       struct sim_ledger_counts *ll, struct sim_ledger_counts *normal,
+                       uint64_t *layers, char *err, size_t err_len)
 {
     const struct trace_routing_source from = {.ids_path = source->routing,
                                               .offsets_path = source->offsets,
@@ -131,8 +115,7 @@ static int count_trace(const struct sim_ledger_input *input, const struct sim_le
                                   &rows.ids[t * trace.topk]);
         count_layer(input, &rows, ll, normal);
     }
-    divide(ll, trace.layers);
-    divide(normal, trace.layers);
+    *layers = trace.layers;
     status = 0;
 free_rows:
     free(rows.token_start);
@@ -144,11 +127,13 @@ close_trace:
 
 int sim_ledger_count_source(const struct sim_ledger_input *input,
                             const struct sim_ledger_source *source, struct sim_ledger_counts *ll,
-                            struct sim_ledger_counts *normal, char *err, size_t err_len)
+                            struct sim_ledger_counts *normal, uint64_t *layers, char *err,
+                            size_t err_len)
 {
     memset(ll, 0, sizeof(*ll));
     memset(normal, 0, sizeof(*normal));
     assert(input->rows >= 1 && input->ranks >= 1);
-    return source->trace ? count_trace(input, source, ll, normal, err, err_len)
+    *layers = input->model->moe_layers;
+    return source->trace ? count_trace(input, source, ll, normal, layers, err, err_len)
                          : count_drawn(input, source, ll, normal, err, err_len);
 }

@@ -33,7 +33,7 @@ static void check_capacity_multiple(const struct sim_rules_input *input, uint32_
     const uint64_t slots = (uint64_t)input->ranks * capacity;
     const uint32_t below = capacity / step * step, above = below + step;
 
-    sim_rule_figures(rule, capacity, step, "multiple of %u", step);
+    sim_rule_figures(rule, capacity, step, step == 1 ? "any" : "multiple of %u", step);
     if (slots % 4 == 0) return;
     const bool cut = below >= tokens_max && below > 0 && capacity - below < above - capacity;
     const uint32_t nearest = cut ? below : above;

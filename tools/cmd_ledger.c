@@ -34,7 +34,8 @@ struct ledger {
     struct fabric_machine machine;
     struct sim_ledger_input input;
     struct sim_ledger formula;
-    struct sim_ledger_counts ll, normal;
+    struct sim_ledger_counts ll, normal; /* Sums over the layers. */
+    uint64_t layers;
     struct sim_ledger_line lines[SIM_LEDGER_LINES_MAX];
     size_t line_count;
 };
@@ -79,30 +80,38 @@ static int compute(struct ledger *ledger, char *err, size_t err_len)
                                              .seed = settings->seed};
     sim_ledger_compute(input, &ledger->formula);
     ledger->line_count = sim_ledger_lines(input, ledger->lines);
-    return sim_ledger_count_source(input, &source, &ledger->ll, &ledger->normal, err, err_len);
+    return sim_ledger_count_source(input, &source, &ledger->ll, &ledger->normal, &ledger->layers,
+                                   err, err_len);
 }
 
 static const char *const unit_names[] = {"bytes", "ps", "flop", "count", "ten-thousandths"};
 
-static const char *value_text(const struct sim_ledger_line *line, char text[16])
+static const char *value_text(const struct sim_ledger_line *line, char text[32])
 {
     const double value = (double)line->value;
 
     switch (line->unit) {
-    case SIM_LEDGER_BYTES: return table_bytes(line->value, text);
+    case SIM_LEDGER_BYTES:
+        if (value >= 1e9)
+            snprintf(text, 32, "%.4g GB", value / 1e9);
+        else if (value >= 1e6)
+            snprintf(text, 32, "%.4g MB", value / 1e6);
+        else
+            snprintf(text, 32, "%.0f B", value);
+        return text;
     case SIM_LEDGER_PS:
         if (value >= 1e9)
-            snprintf(text, 16, "%.3g ms", value / 1e9);
+            snprintf(text, 32, "%.4g ms", value / 1e9);
         else
-            snprintf(text, 16, "%.3g us", value / 1e6);
+            snprintf(text, 32, "%.4g us", value / 1e6);
         return text;
-    case SIM_LEDGER_FLOP: snprintf(text, 16, "%.3g GFLOP", value / 1e9); return text;
-    case SIM_LEDGER_COUNT: snprintf(text, 16, "%" PRIu64 "%.0d", line->value, 0); return text;
+    case SIM_LEDGER_FLOP: snprintf(text, 32, "%.4g GFLOP", value / 1e9); return text;
+    case SIM_LEDGER_COUNT: snprintf(text, 32, "%.0f", value); return text;
     case SIM_LEDGER_PARTS:
         if (value > 1e4)
-            snprintf(text, 16, "%.4f", value / 1e4);
+            snprintf(text, 32, "%.4f", value / 1e4);
         else
-            snprintf(text, 16, "%.1f %%", value / 1e2);
+            snprintf(text, 32, "%.1f %%", value / 1e2);
         return text;
     }
     return "";
@@ -143,6 +152,7 @@ static json_t *ledger_json(const struct ledger *ledger)
     json_object_set_new(precision, "fp8_dispatch", integer(formula->fp8_dispatch));
     json_object_set_new(precision, "all_fp8", integer(formula->all_fp8));
     json_object_set_new(counted, "routing", json_string(ledger->line.settings.routing));
+    json_object_set_new(counted, "layers", integer(ledger->layers));
     json_object_set_new(counted, "ll", counts_json(&ledger->ll));
     json_object_set_new(counted, "normal", counts_json(&ledger->normal));
     for (size_t i = 0; i < ledger->line_count; i++) {
@@ -185,26 +195,30 @@ static void print_counted(const struct ledger *ledger)
 {
     const struct sim_ledger *formula = &ledger->formula;
     const struct sim_ledger_counts *ll = &ledger->ll, *normal = &ledger->normal;
-    const uint64_t ring = ledger->input.ranks - 1;
+    const uint64_t ring = ledger->input.ranks - 1, layers = ledger->layers;
+    const double tokens = (double)(ledger->input.rows * layers);
     struct table *table = table_open(
         "crossing of one layer|>formula|>LL counted|>LL wire|>normal counted|>normal wire");
 
     print_crossing(table, "gather", formula->gather, formula->gather, ring * formula->gather,
                    formula->gather, ring * formula->gather);
-    print_crossing(table, "dispatch (FP8)", formula->dispatch, ll->dispatch_bytes,
-                   ll->dispatch_wire_bytes, normal->dispatch_bytes, normal->dispatch_wire_bytes);
-    print_crossing(table, "combine (BF16)", formula->combine, ll->combine_bytes,
-                   ll->combine_wire_bytes, normal->combine_bytes, normal->combine_wire_bytes);
+    print_crossing(table, "dispatch (FP8)", formula->dispatch, ll->dispatch_bytes / layers,
+                   ll->dispatch_wire_bytes / layers, normal->dispatch_bytes / layers,
+                   normal->dispatch_wire_bytes / layers);
+    print_crossing(table, "combine (BF16)", formula->combine, ll->combine_bytes / layers,
+                   ll->combine_wire_bytes / layers, normal->combine_bytes / layers,
+                   normal->combine_wire_bytes / layers);
     print_crossing(table, "reduce-scatter", formula->reduce_scatter, formula->reduce_scatter,
                    ring * formula->reduce_scatter, formula->reduce_scatter,
                    ring * formula->reduce_scatter);
     table_print(table, stdout);
     table_close(table);
-    printf("counted from %s, mean of the MoE layers, all ranks together; wire: what leaves a rank, "
-           "with\nheaders and scales, rings for gather and reduce-scatter. Copies of a token: LL "
-           "%.4f, normal %.4f\n",
-           ledger->line.settings.routing, (double)ll->messages / (double)ledger->input.rows,
-           (double)normal->messages / (double)ledger->input.rows);
+    printf(
+        "counted from %s: mean of the MoE layers, all ranks together. wire: what leaves a "
+        "rank, with\nheaders and scales; rings for gather and reduce-scatter. Copies of a token: "
+        "LL %.4f, normal %.4f\n",
+        ledger->line.settings.routing, (double)ll->messages / tokens,
+        (double)normal->messages / tokens);
 }
 
 static void print_figures(const struct ledger *ledger)
@@ -214,15 +228,14 @@ static void print_figures(const struct ledger *ledger)
 
     for (size_t i = 0; i < ledger->line_count; i++) {
         const struct sim_ledger_line *line = &ledger->lines[i];
-        char text[16];
+        char text[32];
 
         if (strcmp(section, line->section) != 0) {
             if (table != NULL) table_print(table, stdout);
             table_close(table);
             section = line->section;
             printf("\n%s\n", section);
-            table = table_open("figure                                |~formula                   "
-                               "    |>value     |>article  |~checking adds");
+            table = table_open("figure|~formula|>value|>article|~checking adds");
         }
         table_cell(table, "%s", line->name);
         table_cell(table, "%s", line->formula);

@@ -124,7 +124,7 @@ void table_print(const struct table *table, FILE *out)
 
         if (length > width[i % columns]) width[i % columns] = length;
     }
-    for (size_t c = 0; c < columns; c++) {
+    for (size_t c = columns; c-- > 0;) { /* The last flexible column gives way first. */
         const size_t total = total_width(width, columns);
 
         if (table->mark[c] != '~' || total <= TABLE_WIDTH_MAX) continue;

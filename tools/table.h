@@ -2,7 +2,7 @@
  *
  * Cells are collected row by row and printed at the end, when their widths are known. Columns
  * are two spaces apart. A column marked '>' stands right; one marked '~' gives way when the
- * table grows too wide, and breaks its text at blanks. */
+ * table grows too wide (the last first), and breaks its text at blanks. */
 #ifndef TOOLS_TABLE_H
 #define TOOLS_TABLE_H
 
