@@ -65,7 +65,7 @@ static int replay_side(struct trace_reader *reader, const struct trace_check_key
     const uint64_t digest = replica->cell->checks[stage * replica->plan->ranks + key->rank].digest;
     if (digest == recorded) return 0;
     snprintf(err, err_len,
-             "%s#%" PRIu64 ": executed again, backend %s gives digest %016" PRIx64
+             "%.200s#%" PRIu64 ": executed again, backend %.16s gives digest %016" PRIx64
              " where %016" PRIx64 " is recorded: not reproducible here",
              trace_reader_path(reader), trace_reader_run(reader)->run, settings.backend, digest,
              recorded);
