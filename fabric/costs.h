@@ -23,11 +23,11 @@ struct fabric_ll_costs {
     uint64_t grid_barrier_ps; /* All blocks of a kernel wait for each other. */
     uint64_t poll_ps;         /* A spinning warp sees a flag and acts on it. */
     /* Dispatch, sending. */
-    uint64_t expert_pass_ps;       /* Finish counters: one step of a warp over 32 experts. */
-    uint64_t token_chain_ps;       /* A block's token: load, cast, stage, slots, release. */
+    uint64_t expert_pass_ps;         /* Finish counters: one step of a warp over 32 experts. */
+    uint64_t token_chain_ps;         /* A block's token: load, cast, stage, slots, release. */
     uint64_t warp_store_bytes_per_s; /* Stores of one warp, local or to a peer. */
-    uint64_t post_ps;              /* Build a work request and ring. */
-    uint64_t nic_flag_ps;          /* A count or flag as remote atomic, at either NIC. */
+    uint64_t post_ps;                /* Build a work request and ring. */
+    uint64_t nic_flag_ps;            /* A count or flag as remote atomic, at either NIC. */
     /* Dispatch, receiving: the copy of a (source rank, local expert) group. */
     uint64_t sm_receive_bytes_per_s; /* Payload; the copy reads and writes each byte. */
     uint64_t receive_bytes_per_s;    /* The same for all SMs together. */
@@ -58,8 +58,10 @@ struct fabric_normal_costs {
     uint64_t poll_ps;           /* A load of a flag or of a row's meta data from L2. */
     uint64_t publish_ps;        /* Barrier of a group, fence and tail store, per chunk. */
     uint64_t scan_ps;           /* Per token that a group walks past. */
-    uint64_t crowd_permille;    /* Blocks copy slower by this much per SM that copies. */
-    uint64_t send_row_ps;       /* Dispatch, one node: a warp's row, begin and end. */
+    uint64_t crowd_ppm;         /* Blocks copy slower by this much per SM that copies. */
+    uint64_t cold_ppm;    /* Slower reads of tokens that other groups read, when not in cache. */
+    uint64_t cache_bytes; /* L2 of one GPU. */
+    uint64_t send_row_ps; /* Dispatch, one node: a warp's row, begin and end. */
     uint64_t send_warp_bytes_per_s;  /* The rest of the row. */
     uint64_t send_block_bytes_per_s; /* All warps of a sending block. */
     uint64_t recv_row_ps;            /* Dispatch: a warp copies a row from ring to output. */

@@ -3,9 +3,21 @@
 #include "fabric/link.h"
 #include "sim/normal_model.h"
 
-static uint64_t crowded(uint64_t ps, uint64_t permille, uint64_t sms)
+static uint64_t stretched(uint64_t ps, uint64_t ppm)
 {
-    return ps + ps * permille * sms / 1000;
+    return ps + ps * ppm / 1000000;
+}
+
+/* Dispatch on one node reads a token once per destination. As long as a rank's tokens fit the
+ * cache, all but the first read hit it; of larger ones, the share beyond it comes from memory. */
+static uint64_t cold_ppm(const struct sim_exchange *exchange, uint64_t row_bytes)
+{
+    const struct fabric_normal_costs *own = &exchange->machine->costs.normal;
+    const struct sim_traffic *traffic = exchange->traffic;
+    const uint64_t tokens = traffic->token_start[traffic->ranks] / traffic->ranks;
+    const uint64_t bytes = tokens * row_bytes;
+    if (exchange->direction == SIM_COMBINE || bytes <= own->cache_bytes) return 0;
+    return own->cold_ppm - own->cold_ppm * own->cache_bytes / bytes;
 }
 
 void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *exchange)
@@ -14,7 +26,7 @@ void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *ex
     const struct fabric_normal_costs *own = &machine->costs.normal;
     const bool combine = exchange->direction == SIM_COMBINE;
     const uint64_t bytes = exchange->traffic->row_bytes[exchange->direction];
-    const uint64_t crowd = own->crowd_permille, sms = exchange->sms;
+    const uint64_t crowd_ppm = own->crowd_ppm * exchange->sms;
     const uint64_t steps = (exchange->hidden + 255) / 256; /* A warp's 16-byte loads. */
     const uint64_t send_rate = combine ? own->return_warp_bytes_per_s : own->send_warp_bytes_per_s;
     const uint64_t block_rate =
@@ -45,17 +57,18 @@ void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *ex
     costs->sum_part_ps = steps * own->sum_part_ps;
     costs->merge_token_ps = own->merge_token_ps + steps * own->merge_step_ps;
     costs->merge_part_ps = steps * own->merge_part_ps;
-    costs->send_block_ps = crowded(fabric_transfer_ps(bytes, block_rate), crowd, sms);
+    costs->send_block_ps =
+        stretched(fabric_transfer_ps(bytes, block_rate), crowd_ppm + cold_ppm(exchange, bytes));
     costs->recv_block_ps =
-        crowded(fabric_transfer_ps(bytes, own->recv_block_bytes_per_s), crowd, sms);
+        stretched(fabric_transfer_ps(bytes, own->recv_block_bytes_per_s), crowd_ppm);
     costs->stage_block_ps =
-        crowded(fabric_transfer_ps(bytes, own->stage_block_bytes_per_s), crowd, sms);
+        stretched(fabric_transfer_ps(bytes, own->stage_block_bytes_per_s), crowd_ppm);
     costs->forward_block_ps =
-        crowded(fabric_transfer_ps(bytes, own->forward_block_bytes_per_s), crowd, sms);
+        stretched(fabric_transfer_ps(bytes, own->forward_block_bytes_per_s), crowd_ppm);
     costs->sum_block_ps =
-        crowded(fabric_transfer_ps(bytes, own->sum_block_bytes_per_s), crowd, sms);
+        stretched(fabric_transfer_ps(bytes, own->sum_block_bytes_per_s), crowd_ppm);
     costs->merge_block_ps =
-        crowded(fabric_transfer_ps(bytes, own->merge_block_bytes_per_s), crowd, sms);
+        stretched(fabric_transfer_ps(bytes, own->merge_block_bytes_per_s), crowd_ppm);
 }
 
 /* The count exchange, from the last rank's launch to the kernel's start. One node: the exchange
