@@ -134,5 +134,9 @@ int normal_choose_chunks(const struct sim_exchange *exchange, struct normal_run 
     if (best[0] > 0) run->nvl_chunk = best[0];
     if (best[1] > 0) run->rdma_chunk = best[1];
     if (best[0] > 0 || best[1] > 0) tuning_slots(run);
+    /* A caller's chunk beyond the library's limits would never find room: grow the rings. */
+    if (run->nvl_slots < 2 * run->nvl_chunk) run->nvl_slots = 2 * run->nvl_chunk;
+    if (run->nvl_slots < run->plan->nodes) run->nvl_slots = run->plan->nodes;
+    if (run->rdma_slots < 2 * run->rdma_chunk) run->rdma_slots = 2 * run->rdma_chunk;
     return 0;
 }

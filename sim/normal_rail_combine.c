@@ -79,7 +79,8 @@ static void send(struct combine *c, uint64_t w, uint64_t now_ps)
         const uint32_t node = (warp->next_node + i) % c->nodes;
         const uint64_t q = ring_index(c, node * c->size + forwarder % c->size, sender, channel);
         struct normal_ring *ring = &c->rings[q];
-        const uint32_t rows = normal_min(c->run->nvl_chunk, ring->rows - ring->sent);
+        const uint32_t rows =
+            normal_min(normal_min(c->run->nvl_chunk, slots), ring->rows - ring->sent);
         if (rows == 0 || ring->sent + rows > ring->head + slots) continue;
         const uint64_t start_ps = now_ps + (remote ? c->costs->credit_ps : c->costs->poll_ps);
         uint64_t done_ps = start_ps + rows * c->costs->forward_chain_ps;

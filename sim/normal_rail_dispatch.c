@@ -76,28 +76,30 @@ static const uint32_t *rail_positions(const struct dispatch *d, uint64_t q)
 
 /* --- stage and put ------------------------------------------------------------------------- */
 
-/* The next round of tokens, when every ring they go to has room. */
+/* The next round of tokens, as far as every ring they go to has room. */
 static void stage(struct dispatch *d, uint32_t block, uint64_t now_ps)
 {
     struct stager *stager = &d->stagers[block];
     const uint32_t source = block / d->channels, channel = block % d->channels;
-    const uint32_t tokens = normal_min(STAGE_WARPS, stager->tokens - stager->begun);
-    const uint32_t end = stager->begun + tokens;
-    uint32_t copies = 0, counts;
+    uint32_t end = stager->begun + normal_min(STAGE_WARPS, stager->tokens - stager->begun);
+    uint32_t copies = 0;
 
-    if (tokens == 0 || stager->begun > stager->done) return;
+    if (end == stager->begun || stager->begun > stager->done) return;
+    for (uint32_t node = 0; node < d->nodes; node++) {
+        const uint64_t q = rail_index(d, source, node, channel);
+        const struct rail *rail = &d->rails[q];
+        const uint32_t full = rail->head + d->run->rdma_slots;
+        if (full < rail->rows) end = normal_min(end, rail_positions(d, q)[full]);
+    }
+    stager->waiting = end <= stager->begun;
+    if (stager->waiting) return;
     for (uint32_t node = 0; node < d->nodes; node++) {
         const uint64_t q = rail_index(d, source, node, channel);
         const uint32_t *position = rail_positions(d, q);
-        const struct rail *rail = &d->rails[q];
-        for (counts = rail->staged; counts < rail->rows && position[counts] < end;) counts++;
-        copies += counts - rail->staged;
-        if (counts > rail->head + d->run->rdma_slots) {
-            stager->waiting = true;
-            return;
-        }
+        for (uint32_t row = d->rails[q].staged; row < d->rails[q].rows && position[row] < end;
+             row++)
+            copies++;
     }
-    stager->waiting = false;
     stager->begun = end;
     const uint64_t chain_ps = now_ps + d->costs->stage_chain_ps;
     const uint64_t block_ps =
