@@ -13,6 +13,7 @@ static void channel_tokens(const struct ref_routing *routing, uint32_t me, uint3
                            uint32_t channel, uint64_t *begin, uint64_t *end)
 {
     const uint64_t first = routing->token_start[me];
+    assert(me < routing->ranks);
     ref_channel_range(routing->token_start[me + 1] - first, channels, channel, begin, end);
     *begin += first;
     *end += first;
@@ -38,6 +39,7 @@ static void count_sends(const struct ref_routing *routing, uint32_t ranks_per_no
 {
     const uint32_t columns = by_node ? ref_nodes(routing, ranks_per_node) : routing->ranks;
 
+    assert(me < routing->ranks && columns >= 1);
     memset(matrix, 0, (uint64_t)columns * channels * sizeof *matrix);
     for (uint32_t c = 0; c < channels; c++) {
         uint64_t begin, end;
@@ -46,6 +48,7 @@ static void count_sends(const struct ref_routing *routing, uint32_t ranks_per_no
             uint32_t to[REF_TOPK_MAX];
             const uint32_t count = by_node ? token_nodes(routing, ranks_per_node, t, to)
                                            : ref_token_ranks(routing, t, to);
+            assert(count == 0 || to[count - 1] < columns);
             for (uint32_t i = 0; i < count; i++) matrix[(uint64_t)to[i] * channels + c]++;
         }
     }
@@ -147,6 +150,7 @@ static void walk_rails(const struct ref_routing *routing, uint32_t ranks_per_nod
                 channel_tokens(routing, n * ranks_per_node + f % ranks_per_node, channels, c,
                                &channel.token_begin, &channel.token_end);
                 row = visit(routing, ranks_per_node, &channel, heads);
+                assert(row - channel.row_begin <= channel.token_end - channel.token_begin);
             }
 }
 

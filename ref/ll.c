@@ -51,6 +51,14 @@ static void start_cursors(const struct ref_routing *routing, uint32_t source,
         cursor[e] = block_start[(uint64_t)e * routing->ranks + source];
 }
 
+/* Every cursor of a source has reached its block's end: no row is missing or counted twice. */
+static void assert_blocks_full(const struct ref_routing *routing, uint32_t source,
+                               const uint64_t *block_start, const uint64_t *cursor)
+{
+    for (uint32_t e = 0; e < routing->experts; e++)
+        assert(cursor[e] == block_start[(uint64_t)e * routing->ranks + source + 1]);
+}
+
 /* Cast one token into row `row`, four groups at a time: a packed word needs all four scales and
  * this way no scratch row. */
 static void cast_row(uint32_t hidden, enum ref_recipe recipe, const uint16_t *x, uint64_t row,
@@ -101,8 +109,8 @@ void ref_ll_dispatch(const struct ref_routing *routing, uint32_t hidden, uint32_
                      const struct ref_ll_rows *rows)
 {
     assert(hidden % REF_GROUP_CHANNELS == 0 && recipe < REF_RECIPE_COUNT);
-    assert(rows->payload != NULL || block_start[routing->experts * routing->ranks] == 0);
     const uint64_t blocks = (uint64_t)routing->experts * routing->ranks;
+    assert(rows->payload != NULL || block_start[blocks] == 0);
 
     for (uint32_t s = 0; s < routing->ranks; s++) {
         const uint64_t first = routing->token_start[s];
@@ -115,6 +123,7 @@ void ref_ll_dispatch(const struct ref_routing *routing, uint32_t hidden, uint32_
             if (rows->src_token == NULL) continue;
             for (uint32_t i = 0; i < count; i++) rows->src_token[to[i]] = (int32_t)(t - first);
         }
+        assert_blocks_full(routing, s, block_start, scratch);
     }
     if (rows->counts == NULL) return;
     for (uint64_t b = 0; b < blocks; b++)
@@ -153,5 +162,6 @@ void ref_ll_combine(const struct ref_routing *routing, uint32_t hidden, const ui
             for (uint32_t i = 0; i < count; i++) row[i] = expert_out + from[i] * hidden;
             ref_sum_weighted(hidden, row, weights, count, combined + t * hidden);
         }
+        assert_blocks_full(routing, s, block_start, scratch);
     }
 }

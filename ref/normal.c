@@ -31,6 +31,14 @@ static void start_cursors(const struct ref_routing *routing, uint32_t source,
         cursor[d] = block_start[(uint64_t)d * routing->ranks + source];
 }
 
+/* Every cursor of a source has reached its block's end: no row is missing or counted twice. */
+static void assert_blocks_full(const struct ref_routing *routing, uint32_t source,
+                               const uint64_t *block_start, const uint64_t *cursor)
+{
+    for (uint32_t d = 0; d < routing->ranks; d++)
+        assert(cursor[d] == block_start[(uint64_t)d * routing->ranks + source + 1]);
+}
+
 /* Ids as the receiver numbers them, weights where it owns the expert. */
 static void localise_row(const struct ref_routing *routing, uint64_t token, uint32_t dst,
                          uint64_t row, const struct ref_normal_rows *rows)
@@ -89,6 +97,7 @@ void ref_normal_dispatch(const struct ref_routing *routing, uint32_t ranks_per_n
                 rows->src_meta[2 * row + 1] = node_mask(to, count, to[i], ranks_per_node);
             }
         }
+        assert_blocks_full(routing, s, block_start, scratch);
     }
     if (rows->counts == NULL) return;
     for (uint64_t b = 0; b < blocks; b++)
@@ -118,25 +127,28 @@ static void find_answers(const struct ref_routing *routing, uint32_t ranks_per_n
 }
 
 /* Each node's rows are rounded before they leave it, so the partial sums are BF16 rows again.
- * 128 channels at a time: the partials of all nodes stay on the stack. */
+ * A piece of the channels at a time: the partials of all nodes stay on the stack. */
 static void sum_by_node(const struct ref_normal_combine_in *in, const struct answers *answers,
                         uint64_t token, uint16_t *combined)
 {
-    enum { CHANNELS = REF_GROUP_CHANNELS };
-    uint16_t partial[REF_TOPK_MAX][CHANNELS];
+    enum { PIECE = 4 * REF_GROUP_CHANNELS };
+    uint16_t partial[REF_TOPK_MAX][PIECE];
     const uint16_t *partials[REF_TOPK_MAX];
     const uint16_t *rows[REF_TOPK_MAX];
 
-    for (uint32_t first = 0; first < in->hidden; first += CHANNELS) {
+    assert(answers->node_count <= answers->row_count);
+    for (uint32_t first = 0; first < in->hidden; first += PIECE) {
+        const uint32_t count = in->hidden - first < PIECE ? in->hidden - first : PIECE;
         const uint64_t home = token * in->hidden + first;
         for (uint32_t n = 0; n < answers->node_count; n++) {
             const uint32_t begin = answers->node_start[n], end = answers->node_start[n + 1];
+            assert(begin < end);
             for (uint32_t i = begin; i < end; i++)
                 rows[i - begin] = in->expert_out + answers->rows[i] * in->hidden + first;
-            ref_sum_plain(CHANNELS, rows, end - begin, NULL, NULL, partial[n]);
+            ref_sum_plain(count, rows, end - begin, NULL, NULL, partial[n]);
             partials[n] = partial[n];
         }
-        ref_sum_plain(CHANNELS, partials, answers->node_count,
+        ref_sum_plain(count, partials, answers->node_count,
                       in->bias0 == NULL ? NULL : in->bias0 + home,
                       in->bias1 == NULL ? NULL : in->bias1 + home, combined + home);
     }
@@ -193,5 +205,6 @@ void ref_normal_combine(const struct ref_routing *routing, uint32_t ranks_per_no
                 sum_weights(routing->topk, in->topk_weights, &answers,
                             combined_weights + t * routing->topk);
         }
+        assert_blocks_full(routing, s, block_start, scratch);
     }
 }

@@ -14,7 +14,7 @@ enum { CHANNELS = REF_GROUP_CHANNELS };
 REF_HOT void ref_sum_weighted(uint32_t hidden, const uint16_t *const *rows, const float *weights,
                               uint32_t row_count, uint16_t *out)
 {
-    assert(hidden % CHANNELS == 0);
+    assert(hidden % CHANNELS == 0 && row_count <= REF_TOPK_MAX);
     for (uint32_t first = 0; first < hidden; first += CHANNELS) {
         float sum[CHANNELS] = {0};
         for (uint32_t i = 0; i < row_count; i++) {
@@ -30,7 +30,7 @@ REF_HOT void ref_sum_weighted(uint32_t hidden, const uint16_t *const *rows, cons
 REF_HOT void ref_sum_plain(uint32_t hidden, const uint16_t *const *rows, uint32_t row_count,
                            const uint16_t *bias0, const uint16_t *bias1, uint16_t *out)
 {
-    assert(hidden % CHANNELS == 0);
+    assert(hidden % CHANNELS == 0 && row_count <= REF_TOPK_MAX);
     for (uint32_t first = 0; first < hidden; first += CHANNELS) {
         float sum[CHANNELS] = {0};
         if (bias0 != NULL)
