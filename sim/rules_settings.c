@@ -7,7 +7,7 @@
 #include "ref/sizes.h"
 #include "sim/rules.h"
 
-enum { CAPACITY_UNIT = 128, TOKENS_MAX = 1 << 30 };
+enum { CAPACITY_UNIT = 128, TOKENS_MAX = 1 << 28 };
 
 static enum sim_mode mode_named(const char *name)
 {

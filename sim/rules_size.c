@@ -92,9 +92,13 @@ static void check_qp_depth(const struct sim_rules_input *input, uint32_t capacit
 /* The library counts its buffer in 16-byte units in an int: below 2^31 - 1 of them. */
 static const uint64_t library_buffer_bytes = (uint64_t)BUFFER_UNIT * INT32_MAX;
 
+/* A hidden size that is no whole number of groups is hidden_ll's business: here it counts as the
+ * next that is. */
 static uint64_t ll_bytes(const struct sim_rules_input *input, uint64_t capacity)
 {
-    return ref_size_ll(capacity, input->hidden, input->experts).total_bytes;
+    const uint32_t groups = (input->hidden + REF_GROUP_CHANNELS - 1) / REF_GROUP_CHANNELS;
+
+    return ref_size_ll(capacity, groups * REF_GROUP_CHANNELS, input->experts).total_bytes;
 }
 
 static void check_ll_buffer(const struct sim_rules_input *input, uint32_t capacity,

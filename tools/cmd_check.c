@@ -10,7 +10,10 @@
 #include "tools/table.h"
 #include "traces/routing.h"
 
-enum { LIBRARY_QP_DEPTH = 1024 }; /* NVSHMEM_QP_DEPTH, unless the user sets it. */
+enum {
+    LIBRARY_QP_DEPTH = 1024,    /* NVSHMEM_QP_DEPTH, unless the user sets it. */
+    TOKENS_DRAWN_MAX = 1 << 24, /* Ids of so many tokens take at most 4 GiB. */
+};
 
 static const char *const options[] = {
     "model",    "machine", "ep",    "nodes",   "mode",    "recipe", "tokens", "capacity",
@@ -64,10 +67,12 @@ static int check_drawn(struct check *check, char *err, size_t err_len)
         goto free_start;
     for (uint32_t r = 0; start != NULL && r < input->ranks; r++)
         start[r + 1] = start[r] + input->tokens[r];
-    if (start != NULL)
+    if (start != NULL && start[input->ranks] <= TOKENS_DRAWN_MAX)
         ids = (int64_t *)malloc((start[input->ranks] * input->topk + 1) * sizeof(*ids));
     if (ids == NULL) {
-        snprintf(err, err_len, "--tokens: not enough memory to draw their routing");
+        snprintf(err, err_len,
+                 "--routing: %.64s: drawn for at most %d tokens in all, memory allowing",
+                 check->line.settings.routing, TOKENS_DRAWN_MAX);
         goto free_start;
     }
     for (uint32_t r = 0; r < input->ranks; r++)
