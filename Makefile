@@ -80,6 +80,7 @@ REF_OBJ := $(call object,$(REF_SRC))
 REF_LIBS := $(BUILD)/libepsim_ref.a $(BUILD)/libepsim_ref.so.0
 TOOL_OBJ := $(call object,$(TOOL_SRC))
 TEST_OBJ := $(call object,$(TEST_SRC))
+FUZZ_OBJ := $(call object,$(wildcard tests/fuzz_*.c))
 
 # --- the program -----------------------------------------------------------------------------
 all: $(BUILD)/epsim ## build $(BUILD)/epsim (CUDA=auto|0|1, STATIC=1, WERROR=-Werror, V=1)
@@ -92,7 +93,7 @@ $(BUILD)/libepsim.a: $(LIB_OBJ) $(BUILD)/flags.link
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $(LIB_OBJ)
 
-objects: $(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) $(BUILD)/tools/demo_trace.o ## compile everything, link nothing
+objects: $(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) $(BUILD)/tools/demo_trace.o $(FUZZ_OBJ) ## compile everything, link nothing
 
 $(BUILD)/%.o: %.c $(BUILD)/flags.compile | $(GEN_HEADERS) $(BUILD)/packages.ok
 	$(call say,CC,$<)
@@ -182,6 +183,23 @@ asan: setup ## the quick set of tests under address and undefined behaviour sani
 	+@$(again) BUILD=$(BUILD)/asan CUDA=0 CFLAGS='$(ASAN_FLAGS)' runner
 	@EPSIM_QUICK=1 CK_DEFAULT_TIMEOUT=600 $(BUILD)/asan/test-runner $(SUITE)
 
+# libFuzzer feeds each tests/fuzz_*.c for SECONDS; what it learns stays in $(BUILD)/fuzz/corpus.
+SECONDS ?= 30
+FUZZ := $(patsubst tests/%.c,%,$(sort $(wildcard tests/fuzz_*.c)))
+FUZZ_FLAGS := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+fuzz: ## feed every parser broken bytes for SECONDS=30 each (needs clang: tools/setup.sh --all)
+	+@$(again) BUILD=$(BUILD)/fuzz CC=clang CUDA=0 CFLAGS='$(FUZZ_FLAGS)' fuzz-programs
+	@set -e; for target in $(FUZZ); do mkdir -p $(BUILD)/fuzz/corpus/$$target; \
+	    echo "$$target"; $(BUILD)/fuzz/$$target -max_total_time=$(SECONDS) -print_final_stats=1 \
+	    -artifact_prefix=$(BUILD)/fuzz/$$target- $(BUILD)/fuzz/corpus/$$target \
+	    >$(BUILD)/fuzz/$$target.log 2>&1 || { tail -n 40 $(BUILD)/fuzz/$$target.log; exit 1; }; done
+
+fuzz-programs: $(FUZZ:%=$(BUILD)/%)
+
+$(BUILD)/fuzz_%: $(BUILD)/tests/fuzz_%.o $(BUILD)/libepsim.a
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
 # One decode step of 8 ranks after another, 16 streams each: the main job, small.
 DEMO := $(BUILD)/demo
 DEMO_REPLAY := $(BUILD)/epsim replay $(DEMO)/topk_ids.npy --offsets $(DEMO)/offsets.npy \
@@ -238,4 +256,4 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 FORCE:
-.PHONY: all objects runner setup test check-one asan demo tidy install install-files clean help FORCE
+.PHONY: all objects runner setup test check-one asan fuzz fuzz-programs demo tidy install install-files clean help FORCE

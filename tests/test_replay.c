@@ -169,7 +169,7 @@ START_TEST(the_questions_of_the_readme_get_the_answers_worked_out_by_hand)
                      0);
     /* Layer 1: expert 3 is chosen by all four tokens. */
     ck_assert_str_eq(query(db, readme_sql(0)), "3|4\n");
-    snprintf(expected, sizeof expected, "0|%d|\n1|%d|\n", 2 * (MESSAGE + ANSWER),
+    snprintf(expected, sizeof expected, "0|%d|0\n1|%d|0\n", 2 * (MESSAGE + ANSWER),
              5 * (MESSAGE + ANSWER));
     ck_assert_str_eq(query(db, readme_sql(1)), expected);
     /* Rank 1 came half a millisecond late, and rank 0 had a row to get from it. */
