@@ -350,6 +350,27 @@ START_TEST(a_step_longer_than_a_second_is_committed_on_the_way)
 }
 END_TEST
 
+START_TEST(a_full_disk_ends_the_run_and_not_the_database)
+{
+    const char *path = test_join(test_temp_dir(), "run.db");
+    struct trace_db *db = db_open(path);
+    db_begin(db);
+    db_put_check(db, 0, 0, 0, "dispatch", "ref", 1);
+    DB_OK(trace_db_step_done(db, 0, err, sizeof err));
+    sqlite3_exec(db->sqlite, "PRAGMA max_page_count = 40", NULL, NULL, NULL);
+    int status = 0;
+    for (uint32_t rank = 0; rank < 20000 && status == 0; rank++) {
+        const struct trace_check_result row = db_check(1, 0, rank, "dispatch", "ref", rank);
+        status = trace_db_check_result(db, &row, err, sizeof err);
+    }
+    ck_assert_int_eq(status, -1);
+    ck_assert_msg(strstr(err, "run.db: check_result: database or disk is full") != NULL, "%s", err);
+    trace_db_close(db);
+    ck_assert_str_eq(db_ask(path, "SELECT complete, last_step, count(*) FROM run, check_result"),
+                     "0|0|1");
+}
+END_TEST
+
 START_TEST(files_of_others_are_refused_and_left_alone)
 {
     const char *folder = test_temp_dir();
@@ -431,6 +452,7 @@ Suite *db_suite(void)
     tcase_add_test(tcase, readers_look_between_two_steps);
     tcase_add_test(tcase, a_reader_in_the_way_delays_a_step_but_not_the_run);
     tcase_add_test(tcase, a_step_longer_than_a_second_is_committed_on_the_way);
+    tcase_add_test(tcase, a_full_disk_ends_the_run_and_not_the_database);
     tcase_add_test(tcase, files_of_others_are_refused_and_left_alone);
     tcase_add_test(tcase, an_empty_file_becomes_a_database);
     tcase_add_test(tcase, special_names_are_files_too);

@@ -203,6 +203,7 @@ void trace_db_close(struct trace_db *db)
 
 int trace_db_begin(struct trace_db *db, char *err, size_t err_len)
 {
+    assert(db != NULL && db->sqlite != NULL);
     if (!sqlite3_get_autocommit(db->sqlite)) return 0;
     if (execute(db, "BEGIN IMMEDIATE", "cannot begin", err, err_len) != 0) return -1;
     db->begin_ns = now_ns();
@@ -215,6 +216,7 @@ int trace_db_begin(struct trace_db *db, char *err, size_t err_len)
 static int commit(struct trace_db *db, bool last, char *err, size_t err_len)
 {
     if (sqlite3_get_autocommit(db->sqlite)) return 0;
+    assert(db->begin_ns > 0);
     const int status = sqlite3_exec(db->sqlite, "COMMIT", NULL, NULL, NULL);
     if (status == SQLITE_OK) return 0;
     if (status == SQLITE_BUSY && !last) return 0;
@@ -230,6 +232,7 @@ int trace_db_commit_if_long(struct trace_db *db, char *err, size_t err_len)
 /* Run a statement whose parameters are bound, and finalize it. */
 static int run_statement(struct trace_db *db, sqlite3_stmt *statement, char *err, size_t err_len)
 {
+    assert(statement != NULL);
     const int status = sqlite3_step(statement);
     if (status != SQLITE_DONE) fail_sqlite(db, "run", err, err_len);
     sqlite3_finalize(statement);

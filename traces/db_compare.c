@@ -30,6 +30,7 @@ struct rows {
 
 static void copy_text(char *out, size_t out_bytes, const unsigned char *text)
 {
+    assert(out_bytes > 0);
     const char *from = text == NULL ? "" : (const char *)text;
     const size_t length = strnlen(from, out_bytes - 1);
     memcpy(out, from, length);
@@ -57,6 +58,7 @@ static bool read_digest(const unsigned char *text, uint64_t *digest)
 static int next_row(struct rows *rows, char *err, size_t err_len)
 {
     sqlite3_stmt *statement = rows->statement;
+    assert(statement != NULL && !rows->ended);
     const int status = sqlite3_step(statement);
     rows->ended = status == SQLITE_DONE;
     if (rows->ended) return 0;
@@ -85,6 +87,7 @@ static int next_row(struct rows *rows, char *err, size_t err_len)
 
 static int open_rows(struct trace_reader *reader, struct rows *rows, char *err, size_t err_len)
 {
+    assert(reader != NULL);
     memset(rows, 0, sizeof *rows);
     rows->reader = reader;
     rows->statement = trace_reader_prepare(
@@ -116,6 +119,7 @@ static bool same_key(const struct trace_check_key *key, const struct rows *rows)
 static void note(struct trace_difference *out, const struct trace_check_key *key, uint64_t digest_a,
                  const char *backend_a, uint64_t digest_b, const char *backend_b)
 {
+    assert(backend_a != NULL && backend_b != NULL);
     if (out->differs || digest_a == digest_b) return;
     out->differs = true;
     out->key = *key;
@@ -132,6 +136,7 @@ static int compare_key(struct rows *a, struct rows *b, struct trace_difference *
 {
     const struct trace_check_key key = a->key;
     const struct rows first_a = *a, first_b = *b;
+    assert(compare_keys(a, b) == 0);
     out->compared++;
     while (same_key(&key, a)) {
         note(out, &key, a->digest, a->backend, first_b.digest, first_b.backend);
@@ -149,6 +154,7 @@ static int skip_key(struct rows *rows, uint64_t *only, struct trace_check_key *f
                     char *err, size_t err_len)
 {
     const struct trace_check_key key = rows->key;
+    assert(same_key(&key, rows)); /* So at least one row is passed over. */
     if (*only == 0) *first_only = key;
     ++*only;
     while (same_key(&key, rows))
@@ -196,6 +202,7 @@ static int add_time(sqlite3_stmt *statement, struct trace_op_time **times, size_
         *times = bigger;
     }
     struct trace_op_time *time = &(*times)[(*count)++];
+    assert(sqlite3_column_count(statement) == 5);
     const int64_t layer = sqlite3_column_int64(statement, 0);
     const int64_t steps = sqlite3_column_int64(statement, 2);
     const int64_t sum_ps = sqlite3_column_int64(statement, 3);

@@ -22,6 +22,7 @@ enum {
 int trace_reader_fail(const struct trace_reader *reader, const char *what, char *err,
                       size_t err_len)
 {
+    assert(reader != NULL && what != NULL);
     const int code = sqlite3_errcode(reader->sqlite);
     if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
         return trace_fail(err, err_len, "%s: in use by another program", reader->path);
@@ -68,6 +69,7 @@ static int split_name(const char *name, char **path, uint64_t *run, char *err, s
 /* Open one file read-only, in a mode in which what its schema holds cannot act. */
 static int open_sqlite(const char *path, sqlite3 **out)
 {
+    assert(path != NULL && out != NULL && *out == NULL);
     sqlite3 *sqlite = NULL;
     const size_t name_bytes = strlen(path) + 3;
     char *name = (char *)malloc(name_bytes);
@@ -157,6 +159,7 @@ static int open_database(struct trace_reader *reader, char *err, size_t err_len)
         return trace_fail(err, err_len, "%s: %s", reader->path, strerror(errno));
     if (!S_ISREG(status.st_mode))
         return trace_fail(err, err_len, "%s: is not a regular file", reader->path);
+    assert(reader->sqlite == NULL);
     int code = open_sqlite(reader->path, &reader->sqlite);
     if (code == SQLITE_READONLY_ROLLBACK || code == SQLITE_READONLY_RECOVERY) {
         sqlite3_close(reader->sqlite);
@@ -201,6 +204,8 @@ static char *column_text(sqlite3_stmt *statement, int column)
 /* Grow an array of items by one, zeroed; NULL when memory is short. */
 static void *grow(void **items, size_t count, size_t item_bytes)
 {
+    assert(items != NULL && item_bytes > 0);
+    assert(*items != NULL || count == 0);
     if (count % 64 == 0) {
         void *bigger = realloc(*items, (count + 64) * item_bytes);
         if (bigger == NULL) return NULL;
@@ -252,6 +257,7 @@ static int read_runs(struct trace_reader *reader, char *err, size_t err_len)
         "complete, last_step, started_utc, wall_ns FROM run ORDER BY run",
         err, err_len);
     if (statement == NULL) return -1;
+    assert(reader->run_count == 0);
     int status;
     while ((status = sqlite3_step(statement)) == SQLITE_ROW)
         if (read_run(reader, statement, err, err_len) != 0) break;
@@ -365,6 +371,7 @@ void trace_reader_close(struct trace_reader *reader)
 
 const char *trace_reader_path(const struct trace_reader *reader)
 {
+    assert(reader != NULL);
     return reader->path;
 }
 
@@ -376,6 +383,7 @@ const struct trace_run_info *trace_reader_run(const struct trace_reader *reader)
 
 const struct trace_run_info *trace_reader_runs(const struct trace_reader *reader, size_t *count)
 {
+    assert(reader != NULL && count != NULL);
     *count = reader->run_count;
     return reader->runs;
 }
@@ -383,6 +391,7 @@ const struct trace_run_info *trace_reader_runs(const struct trace_reader *reader
 const struct trace_routing_info *trace_reader_routing(const struct trace_reader *reader,
                                                       size_t *count)
 {
+    assert(reader != NULL && count != NULL);
     *count = reader->routing_count;
     return reader->routing;
 }

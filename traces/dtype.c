@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are read in place");
+
 static const struct dtype {
     const char *name;
     const char *descr;

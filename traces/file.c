@@ -153,6 +153,7 @@ free_output:
 static int write_out(struct trace_output *output, const void *data, size_t bytes, char *err,
                      size_t err_len)
 {
+    assert(output->fd >= 0);
     const unsigned char *from = (const unsigned char *)data;
     while (bytes > 0) {
         const ssize_t written = write(output->fd, from, bytes);

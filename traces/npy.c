@@ -31,6 +31,7 @@ struct cursor {
 static int refuse(const struct cursor *cursor, const char *what, const char *allowed)
 {
     char quoted[TRACE_QUOTE_BYTES];
+    assert(cursor->at <= cursor->end);
     const uint64_t rest = cursor->end - cursor->at;
     const size_t shown = rest < 24 ? (size_t)rest : 24;
     return trace_fail(cursor->err, cursor->err_len, "%s: byte %" PRIu64 ": %s: %s: %s",
@@ -68,6 +69,7 @@ static int take_string(struct cursor *cursor, const char *what, const char **tex
     *text = (const char *)from;
     *bytes = (size_t)(close - from);
     cursor->at += *bytes + 2;
+    assert(cursor->at <= cursor->end);
     return 0;
 }
 
@@ -134,6 +136,7 @@ static int take_shape(struct cursor *cursor, struct trace_npy *npy)
         if (npy->axes == TRACE_AXES_MAX) return refuse(cursor, "shape", "at most 8 axes");
         if (take_axis(cursor, &npy->shape[npy->axes]) != 0) return -1;
         npy->axes++;
+        assert(npy->axes <= TRACE_AXES_MAX);
         comma = take(cursor, ',');
         any_comma = any_comma || comma;
     }
@@ -216,6 +219,7 @@ static int find_header(struct cursor *cursor, uint64_t byte_count)
                           " bytes that follow",
                           cursor->name, length, byte_count - cursor->at);
     cursor->end = cursor->at + length;
+    assert(cursor->end <= byte_count);
     return 0;
 }
 

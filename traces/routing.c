@@ -151,6 +151,7 @@ static int check_ids_shape(const struct array *ids, struct trace_routing *routin
     if (ids->shape[2] < 1 || ids->shape[2] > TRACE_TOPK_MAX)
         return trace_fail(err, err_len, "%s: %s: K is %" PRIu64 ": expected 1 to %d", ids->path,
                           ids->name, ids->shape[2], TRACE_TOPK_MAX);
+    assert(ids->count == ids->shape[0] * ids->shape[1] * ids->shape[2]);
     routing->tokens = ids->shape[0];
     routing->layers = (uint32_t)ids->shape[1];
     routing->topk = (uint32_t)ids->shape[2];
@@ -160,6 +161,7 @@ static int check_ids_shape(const struct array *ids, struct trace_routing *routin
 static int check_weights(const struct array *ids, const struct array *weights, char *err,
                          size_t err_len)
 {
+    assert(ids->path != NULL && ids->axes == 3);
     if (weights->path == NULL) return 0;
     if (weights->dtype != TRACE_F32 && weights->dtype != TRACE_F64)
         return trace_fail(err, err_len, "%s: %s: dtype %s: expected F32 or F64", weights->path,
@@ -209,6 +211,7 @@ static int read_offsets(struct state *state, struct trace_routing *routing, char
             err, err_len,
             "%s: %s[%" PRIu64 "]: %" PRId64 ": expected the number of tokens, %" PRIu64,
             offsets->path, offsets->name, count - 1, state->starts[count - 1], routing->tokens);
+    assert(state->starts[0] == 0);
     routing->requests = count - 1;
     routing->offsets = state->starts;
     return 0;
@@ -245,6 +248,7 @@ static void load_ids(const struct array *ids, uint64_t start, uint32_t count, in
 /* The column of the second of two equal ids, or K. -1 may stand as often as it likes. */
 static uint32_t find_duplicate(const int64_t *ids, uint32_t topk)
 {
+    assert(topk <= TRACE_TOPK_MAX);
     for (uint32_t i = 1; i < topk; i++)
         for (uint32_t j = 0; j < i; j++)
             if (ids[i] == ids[j] && ids[i] >= 0) return i;
@@ -256,6 +260,7 @@ static int check_ids(const struct array *ids, const struct trace_routing_source 
                      struct trace_routing *routing, char *err, size_t err_len)
 {
     const uint64_t rows = routing->tokens * routing->layers;
+    assert(rows * routing->topk == ids->count); /* 63 bits: the product has been checked. */
     const int64_t limit = source->experts == 0 || source->experts > (uint64_t)INT64_MAX
                               ? INT64_MAX
                               : (int64_t)source->experts;
@@ -323,6 +328,7 @@ static uint64_t row_start(const struct trace_routing *routing, uint64_t token, u
 {
     assert(token < routing->tokens);
     assert(layer < routing->layers);
+    assert(routing->private_state != NULL);
     return (token * routing->layers + layer) * routing->topk;
 }
 
@@ -339,6 +345,7 @@ void trace_routing_weights(const struct trace_routing *routing, uint64_t token, 
     assert(routing->has_weights);
     const struct state *state = (const struct state *)routing->private_state;
     const uint64_t start = row_start(routing, token, layer);
+    assert(start + routing->topk <= state->weights.count);
     if (state->weights.dtype == TRACE_F32) {
         memcpy(weights, (const float *)state->weights.data + start,
                routing->topk * sizeof *weights);

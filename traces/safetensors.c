@@ -14,7 +14,7 @@
 
 #define ALLOWED_DTYPES "BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0 U16 I16 F16 BF16 U32 I32 F32 U64 I64 F64"
 
-enum { LENGTH_BYTES = 8 };
+enum { LENGTH_BYTES = 8, DEPTH_MAX = 3, ARRAY_ELEMENTS_MAX = 64 };
 
 /* A tensor's range of the data, with the tensor's place in the header. */
 struct range {
@@ -113,6 +113,7 @@ static int read_tensor(const struct parse *parse, const char *name, const json_t
     if (read_range(parse, name, entry, tensor, range) != 0) return -1;
     if (json_object_size(entry) != 3)
         return refuse(parse, name, "expected the keys dtype, shape and data_offsets alone");
+    assert(range->end - range->begin == tensor->bytes);
     tensor->name = name;
     tensor->data = parse->data + range->begin;
     return 0;
@@ -137,6 +138,7 @@ static int read_metadata(const struct parse *parse, json_t *metadata, struct tra
             return trace_fail(parse->err, parse->err_len,
                               "%s: __metadata__: %s: expected a string as value", parse->name,
                               trace_quote(key, strlen(key), quoted));
+        assert(tensors->pair_count < json_object_size(metadata));
         tensors->pairs[tensors->pair_count++] = (struct trace_pair){key, json_string_value(value)};
     }
     return 0;
@@ -164,6 +166,7 @@ static int check_cover(const struct parse *parse, const struct trace_tensor *hea
                 "%s: tensor %s: data_offsets: begins at %" PRIu64 ", expected %" PRIu64 " (%s)",
                 parse->name, trace_quote(name, strlen(name), quoted), ranges[i].begin, covered,
                 ranges[i].begin < covered ? "tensors overlap" : "a hole before it");
+        assert(ranges[i].end >= covered && ranges[i].end <= parse->data_bytes);
         covered = ranges[i].end;
     }
     if (covered != parse->data_bytes)
@@ -197,6 +200,7 @@ static int read_tensors(const struct parse *parse, json_t *header, struct trace_
     qsort(ranges, count, sizeof *ranges, compare_ranges);
     if (check_cover(parse, in_header, ranges, count) != 0) goto free_both;
     for (size_t i = 0; i < count; i++) tensors->tensors[i] = in_header[ranges[i].header_index];
+    assert(count <= entries);
     tensors->count = count;
     status = read_metadata(parse, json_object_get(header, "__metadata__"), tensors);
 free_both:
@@ -228,12 +232,51 @@ static int finish(const struct parse *parse, struct trace_tensors *tensors, stru
         memcpy(copy, tensor->data, (size_t)tensor->bytes);
         state->copies[state->copy_count++] = copy;
         tensor->data = copy;
+        assert((uintptr_t)copy % trace_dtype_bytes(tensor->dtype) == 0);
     }
     qsort_r(state->by_name, tensors->count, sizeof *state->by_name, compare_names,
             tensors->tensors);
     return 0;
 no_memory:
     return trace_fail(parse->err, parse->err_len, "%s: out of memory", parse->name);
+}
+
+/* A header is {"name": {"shape": [..]}}: three levels, short arrays. Anything else is refused
+ * before the parser sees it, since the parser spends some 100 bytes on a "[]" and a header of
+ * 100 MB would take all memory. Places in strings do not count. */
+static int check_nesting(const struct parse *parse, const char *text, uint64_t length)
+{
+    unsigned depth = 0, elements = 0;
+    bool in_string = false;
+    for (uint64_t at = 0; at < length; at++) {
+        const char c = text[at];
+        const char *fault = NULL;
+        if (in_string) {
+            if (c == '\\')
+                at++;
+            else if (c == '"')
+                in_string = false;
+            continue;
+        }
+        if (c == '"')
+            in_string = true;
+        else if (c == '{' || c == '[')
+            depth++, elements = 0;
+        else if ((c == '}' || c == ']') && depth > 0)
+            depth--;
+        else if (c == ',' && depth == DEPTH_MAX)
+            elements++;
+        if (depth > DEPTH_MAX)
+            fault = "nested deeper than a tensor's shape";
+        else if (c == '[' && depth < DEPTH_MAX)
+            fault = "an array outside of a tensor";
+        else if (elements == ARRAY_ELEMENTS_MAX)
+            fault = "a longer array than any shape";
+        if (fault != NULL)
+            return trace_fail(parse->err, parse->err_len, "%s: byte %" PRIu64 ": header: %s",
+                              parse->name, LENGTH_BYTES + at, fault);
+    }
+    return 0;
 }
 
 /* The header's JSON, or NULL with err. Leaves the data's place in parse. */
@@ -263,6 +306,7 @@ static json_t *read_header(struct parse *parse, const uint8_t *bytes, uint64_t b
                    trace_quote(text, length < 24 ? (size_t)length : 24, quoted));
         return NULL;
     }
+    if (check_nesting(parse, text, length) != 0) return NULL;
     json_error_t error;
     json_t *header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (header == NULL) {
@@ -272,6 +316,7 @@ static json_t *read_header(struct parse *parse, const uint8_t *bytes, uint64_t b
     }
     parse->data = bytes + LENGTH_BYTES + length;
     parse->data_bytes = rest - length;
+    assert(parse->data + parse->data_bytes == bytes + byte_count);
     return header;
 }
 
@@ -335,6 +380,7 @@ const struct trace_tensor *trace_tensors_find(const struct trace_tensors *tensor
 {
     assert(tensors != NULL && name != NULL);
     const struct state *state = (const struct state *)tensors->private_state;
+    assert(state != NULL || tensors->count == 0);
     size_t low = 0, high = tensors->count;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
