@@ -148,7 +148,12 @@ int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, ui
              plan->topk, plan->model.topk);
     if (choose_layers(plan, trace_layers, err, err_len) != 0) return -1;
     if (check_rules(plan, err, err_len) != 0) return -1;
-    plan->ranks_per_node = (plan->ranks + plan->nodes - 1) / plan->nodes;
+    if (plan->ranks % plan->nodes != 0) { /* Whatever is allowed: some ranks would have no peer. */
+        snprintf(err, err_len, "--nodes: %" PRIu32 " ranks do not divide over %" PRIu32 " nodes",
+                 plan->ranks, plan->nodes);
+        return -1;
+    }
+    plan->ranks_per_node = plan->ranks / plan->nodes;
     for (uint32_t r = 0; r < plan->ranks; r++)
         plan->token_start[r + 1] = plan->token_start[r] + plan->tokens[r];
     return 0;

@@ -219,6 +219,8 @@ START_TEST(what_cannot_be_asked_is_one_line_and_status_2)
     struct test_output output;
     REPLAY(&output, folder, "--db", db, "--model", "deepseek-v3");
     assert_refused(&output, "2 layers, but model deepseek-v3 has 58");
+    REPLAY(&output, folder, "--db", db, "--nodes", "3", "--allow", "local_ranks,node_count");
+    assert_refused(&output, "2 ranks do not divide over 3 nodes");
     REPLAY(&output, folder, "--db", db, "--ep", "3");
     assert_refused(&output, "experts_divide");
     REPLAY(&output, folder, "--db", db, "--recipe", "fp9");
