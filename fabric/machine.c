@@ -72,6 +72,7 @@ static int read_file(const char *name_or_path, struct fabric_yaml *yaml, char *e
 static int read_parent(struct chain *chain, const struct fabric_yaml_node *inherits, char *err,
                        size_t err_len)
 {
+    assert(chain->count >= 1 && chain->count <= FABRIC_ORIGINS_MAX);
     const struct fabric_yaml *child = &chain->files[chain->count - 1];
     char parent[64];
     char path[sizeof child->name + sizeof parent];
@@ -128,6 +129,7 @@ static int read_stack(const struct fabric_yaml *yaml, const struct fabric_yaml_n
 {
     struct fabric_stack *stack = machine->stacks;
     const struct fabric_stack *end = machine->stacks + machine->stack_count;
+    assert(machine->stack_count <= FABRIC_STACKS_MAX);
     while (stack < end && strcmp(stack->name, node->key) != 0) stack++;
     if (node->kind != FABRIC_YAML_MAPPING)
         return fabric_yaml_refuse(yaml, node, "must hold ll or normal", err, err_len);
@@ -253,6 +255,7 @@ static int build(struct chain *chain, struct fabric_machine *machine, char *err,
         inherits = fabric_yaml_find(file->root, "inherits");
         if (inherits && read_parent(chain, inherits, err, err_len) != 0) goto free_chain;
     } while (inherits);
+    assert(made.origin_count == chain->count);
     for (size_t i = chain->count; i-- > 0;) {
         made.inherits[0] = '\0';
         if (apply(&chain->files[i], &made, (uint8_t)i, err, err_len) != 0) goto free_chain;
@@ -333,6 +336,7 @@ bool fabric_machine_row(const struct fabric_machine *machine, size_t index,
         origin = machine->cost_origin[index - FIELDS];
     }
     fabric_unit_display(name, value, row->key, sizeof row->key, row->value, sizeof row->value);
+    assert(origin == FABRIC_FIELD_UNSAID || origin < machine->origin_count);
     row->origin = origin == FABRIC_FIELD_UNSAID ? "" : machine->origins[origin];
     return true;
 }

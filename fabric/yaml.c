@@ -48,6 +48,7 @@ static void *take(struct fabric_yaml *yaml, size_t bytes)
         block->bytes = room;
         yaml->blocks = block;
     }
+    assert(bytes > 0 && block->bytes - block->used >= bytes);
     void *at = block->data + block->used;
     block->used += bytes;
     return at;
@@ -80,6 +81,7 @@ static void shown(const char *text, char out[SHOWN_MAX + 4])
 /* Hang node below the innermost open level. */
 static int attach(struct reader *reader, struct fabric_yaml_node *node)
 {
+    assert(node->next == NULL && node->line > 0);
     if (reader->depth == 0) {
         if (reader->yaml->root) return complain(reader, node->line, "more than one document");
         reader->yaml->root = node;
@@ -163,6 +165,7 @@ static int open_level(struct reader *reader, enum fabric_yaml_kind kind, const v
         return complain(reader, line, "a key must be a plain word");
     struct fabric_yaml_node *node = new_node(reader, kind, line);
     if (!node || attach(reader, node) != 0) return -1;
+    assert(reader->depth < FABRIC_YAML_DEPTH);
     reader->levels[reader->depth++] = (struct level){.node = node};
     return 0;
 }
@@ -275,6 +278,7 @@ void fabric_yaml_stem(const char *path, char *name, size_t name_len)
 const struct fabric_yaml_node *fabric_yaml_find(const struct fabric_yaml_node *mapping,
                                                 const char *key)
 {
+    assert(mapping != NULL && key != NULL);
     if (mapping->kind != FABRIC_YAML_MAPPING) return NULL;
     for (const struct fabric_yaml_node *child = mapping->child; child; child = child->next)
         if (strcmp(child->key, key) == 0) return child;
@@ -286,6 +290,7 @@ int fabric_yaml_refuse(const struct fabric_yaml *yaml, const struct fabric_yaml_
 {
     char key[SHOWN_MAX + 4] = "";
     char value[SHOWN_MAX + 4] = "";
+    assert(node->line > 0 && (node->kind == FABRIC_YAML_SCALAR) == (node->text != NULL));
     if (node->key) shown(node->key, key);
     if (node->text) shown(node->text, value);
     snprintf(err, err_len, "%s:%" PRIu32 ": %s%s%s%s%s", yaml->name, node->line, key,
@@ -312,6 +317,7 @@ int fabric_yaml_number(const struct fabric_yaml *yaml, const struct fabric_yaml_
     struct fabric_unit unit;
     uint64_t number = 0;
     char low[40], high[40], allowed[120];
+    assert(min <= max);
     const int known = fabric_unit_match(field, node->key ? node->key : field, &unit);
     assert(known);
     if (node->kind != FABRIC_YAML_SCALAR)

@@ -1,7 +1,8 @@
 /* sim/bench_engine.h - the hold model: how fast is the event queue itself?
  *
  * With a fixed number of events pending, each hold pops the earliest and schedules one anew, a
- * random time later. Nothing else is timed: times to add are drawn beforehand. */
+ * random time later. Nothing else is timed: times to add are drawn beforehand. Seconds are those
+ * of one core's work, so a busy machine measures the same. */
 #ifndef SIM_BENCH_ENGINE_H
 #define SIM_BENCH_ENGINE_H
 

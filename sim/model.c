@@ -52,6 +52,7 @@ const char *sim_router_name(enum sim_router router)
 
 static uint32_t pad_hidden(uint32_t hidden)
 {
+    assert(hidden > 0);
     for (size_t i = 0; i < sizeof ll_hidden / sizeof ll_hidden[0]; i++)
         if (hidden <= ll_hidden[i]) return ll_hidden[i];
     return hidden;
@@ -140,6 +141,7 @@ static int build(struct fabric_yaml *yaml, struct sim_model *model, char *err, s
         fabric_yaml_stem(yaml->name, made.name, sizeof made.name);
         made.hidden_padded = pad_hidden(made.hidden);
         made.moe_layers = made.layers - made.dense_layers;
+        assert(made.hidden_padded >= made.hidden && made.moe_layers > 0);
         *model = made;
     }
     fabric_yaml_free(yaml);
