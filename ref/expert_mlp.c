@@ -79,17 +79,27 @@ uint64_t ref_expert_mlp_scratch_bytes(uint64_t rows, uint32_t hidden, uint32_t i
     return lay_out(rows, hidden, inter, NULL, NULL);
 }
 
-static void widen(const uint8_t *codes, uint64_t count, float *out)
+REF_HOT static void widen_group(const uint8_t *restrict codes, float *restrict out)
 {
-    for (uint64_t i = 0; i < count; i++) out[i] = ref_e4m3_to_f32(codes[i]);
+    if (ref_e4m3_any_nan(codes, GROUP))
+        for (int i = 0; i < GROUP; i++) out[i] = ref_e4m3_to_f32(codes[i]);
+    else
+        for (int i = 0; i < GROUP; i++) out[i] = ref_e4m3_finite_to_f32(codes[i]);
 }
 
-/* 128 x 128 weight codes, rows of `depth`, to tile[k][n]. */
+static void widen(const uint8_t *codes, uint64_t count, float *out)
+{
+    for (uint64_t i = 0; i < count; i += GROUP) widen_group(codes + i, out + i);
+}
+
+/* 128 x 128 weight codes, rows of `depth`, to tile[k][n]. Turned while they are bytes: a
+ * quarter of the traffic, and widening then runs over neighbours. */
 static void load_tile(const uint8_t *codes, uint32_t depth, float *tile)
 {
+    uint8_t turned[GROUP * GROUP];
     for (uint32_t n = 0; n < GROUP; n++)
-        for (uint32_t k = 0; k < GROUP; k++)
-            tile[k * GROUP + n] = ref_e4m3_to_f32(codes[(uint64_t)n * depth + k]);
+        for (uint32_t k = 0; k < GROUP; k++) turned[k * GROUP + n] = codes[(uint64_t)n * depth + k];
+    widen(turned, sizeof turned, tile);
 }
 
 /* sum[n] = fma(a[k], tile[k][n], sum[n]) for 16 k ascending: one chain per output. */

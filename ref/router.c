@@ -106,28 +106,53 @@ int ref_router_check(const struct ref_router_rule *rule, char *err, size_t err_l
     return 0;
 }
 
+/* Arrays of scores have room for, and functions run over, a whole number of these: a loop of
+ * known length becomes vector code. Values past the count are finite and never read. */
+enum { LANES = 16 };
+
+/* x = exp(x - max) */
+REF_HOT static void exp_lanes(float *restrict x, uint32_t count, float max)
+{
+    for (uint32_t i = 0; i < count; i += LANES, x += LANES)
+        for (int l = 0; l < LANES; l++) x[l] = ref_exp(x[l] - max);
+}
+
+REF_HOT static void divide_lanes(float *restrict x, uint32_t count, float by)
+{
+    for (uint32_t i = 0; i < count; i += LANES, x += LANES)
+        for (int l = 0; l < LANES; l++) x[l] = x[l] / by;
+}
+
+REF_HOT static void sigmoid_lanes(float *restrict x, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i += LANES, x += LANES)
+        for (int l = 0; l < LANES; l++) x[l] = ref_sigmoid(x[l]);
+}
+
+REF_HOT static void softplus_lanes(float *restrict x, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i += LANES, x += LANES)
+        for (int l = 0; l < LANES; l++) x[l] = ref_softplus(x[l]);
+}
+
 /* Softmax in place: maximum, sum over ascending index, one division each. */
-REF_HOT static void softmax(float *restrict x, uint32_t count)
+static void softmax(float *x, uint32_t count)
 {
     float max = x[0], sum = 0;
     for (uint32_t i = 1; i < count; i++) max = x[i] > max ? x[i] : max;
-    for (uint32_t i = 0; i < count; i++) x[i] = ref_exp(x[i] - max);
+    exp_lanes(x, count, max);
     for (uint32_t i = 0; i < count; i++) sum += x[i];
-    for (uint32_t i = 0; i < count; i++) x[i] = x[i] / sum;
-}
-
-REF_HOT static void sigmoids(float *restrict x, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) x[i] = ref_sigmoid(x[i]);
+    divide_lanes(x, count, sum);
 }
 
 static void score_all(const struct ref_router_rule *rule, float *x)
 {
     switch (rule->score) {
     case REF_SCORE_SOFTMAX: softmax(x, rule->experts); break;
-    case REF_SCORE_SIGMOID: sigmoids(x, rule->experts); break;
+    case REF_SCORE_SIGMOID: sigmoid_lanes(x, rule->experts); break;
     case REF_SCORE_SQRT_SOFTPLUS:
-        for (uint32_t e = 0; e < rule->experts; e++) x[e] = sqrtf(ref_softplus(x[e]));
+        softplus_lanes(x, rule->experts);
+        for (uint32_t e = 0; e < rule->experts; e++) x[e] = sqrtf(x[e]);
         break;
     case REF_SCORE_LOGIT:
     default: break;
@@ -180,23 +205,26 @@ static void mask_groups(const struct ref_router_rule *rule, float *choice)
     }
 }
 
-static void weigh(const struct ref_router_rule *rule, float *weights)
+static void weigh(const struct ref_router_rule *rule, const float *score, const uint32_t *chosen,
+                  float *out)
 {
-    float sum = 0;
+    float weights[REF_TOPK_MAX] = {0}, sum = 0;
 
+    for (uint32_t k = 0; k < rule->topk; k++) weights[k] = score[chosen[k]];
     switch (rule->weight) {
     case REF_WEIGHT_SHARE:
         for (uint32_t k = 0; k < rule->topk; k++) sum += weights[k];
         for (uint32_t k = 0; k < rule->topk; k++) weights[k] /= sum == 0 ? 1.0f : sum;
         break;
     case REF_WEIGHT_SOFTMAX: softmax(weights, rule->topk); break;
-    case REF_WEIGHT_SIGMOID: sigmoids(weights, rule->topk); break;
+    case REF_WEIGHT_SIGMOID: sigmoid_lanes(weights, rule->topk); break;
     case REF_WEIGHT_SCORE:
     default: break;
     }
     for (uint32_t k = 0; k < rule->topk; k++) {
         if (rule->scaled) weights[k] *= rule->scale;
         if (rule->weights_bf16) weights[k] = ref_bf16_to_f32(ref_bf16_from_f32(weights[k]));
+        out[k] = weights[k];
     }
 }
 
@@ -220,6 +248,7 @@ static uint32_t route_token(const struct ref_router_rule *rule, const float *log
     if (bad_logit < experts) return bad_logit;
     for (uint32_t e = 0; e < experts; e++)
         score[e] = rule->logits_bf16 ? ref_bf16_to_f32(ref_bf16_from_f32(logits[e])) : logits[e];
+    for (uint32_t e = experts; e % LANES != 0; e++) score[e] = 0;
     score_all(rule, score);
     for (uint32_t e = 0; e < experts; e++) choice[e] = bias == NULL ? score[e] : score[e] + bias[e];
     const uint32_t bad_choice = first_nan(choice, experts);
@@ -227,11 +256,8 @@ static uint32_t route_token(const struct ref_router_rule *rule, const float *log
 
     if (rule->groups > 1) mask_groups(rule, choice);
     top_indices(choice, experts, rule->topk, chosen);
-    for (uint32_t k = 0; k < rule->topk; k++) {
-        ids[k] = chosen[k];
-        weights[k] = score[chosen[k]];
-    }
-    weigh(rule, weights);
+    for (uint32_t k = 0; k < rule->topk; k++) ids[k] = chosen[k];
+    weigh(rule, score, chosen, weights);
     return experts;
 }
 
