@@ -89,11 +89,11 @@ static float scale_of(enum scale_form form, float raw)
 
 enum code_form {
     CODE_FACTOR,
+    CODE_EXACT_SCALE,
     CODE_RECIPROCAL,
     CODE_DIVIDED,
     CODE_TWO_ROUNDINGS,
     CODE_LOW_FLOOR,
-    CODE_EXACT_SCALE,
     CODE_POWER,
     CODE_TRUNCATED,
     CODE_NOT_SATURATED,
@@ -239,6 +239,7 @@ bool sim_cause_quantise(uint32_t recipe_number, const uint16_t *x, uint32_t hidd
 
     assert(hidden % REF_GROUP_CHANNELS == 0 && ref_recipe_scales(recipe) != REF_SCALE_NONE);
     right_parts(recipe, x, groups, codes, scales, &codes_right, &scales_right);
+    if (codes_right && scales_right) return false;
     for (int f = 0; f < CODE_FORMS && !codes_right && code_text == NULL; f++)
         if (!is_right_code(recipe, (enum code_form)f) &&
             codes_match((enum code_form)f, x, groups, codes, scales))
@@ -248,9 +249,7 @@ bool sim_cause_quantise(uint32_t recipe_number, const uint16_t *x, uint32_t hidd
             scales_match((enum scale_form)f, x, groups, scales))
             scale_text = scale_texts[f];
 
-    const bool explained = (codes_right || code_text != NULL) &&
-                           (scales_right || scale_text != NULL) && !(codes_right && scales_right);
-    if (explained) {
+    if ((codes_right || code_text != NULL) && (scales_right || scale_text != NULL)) {
         snprintf(cause, SIM_CAUSE_MAX, "%s%s%s%s%s", code_text != NULL ? "codes match " : "",
                  code_text != NULL ? code_text : "",
                  code_text != NULL && scale_text != NULL ? "; " : "",
