@@ -1,4 +1,4 @@
-/* sim/traffic_parts.h - shared by sim/traffic.c and sim/traffic_normal.c, and nobody else. */
+/* sim/traffic_parts.h - shared by the sim/traffic*.c files, and nobody else. */
 #ifndef SIM_TRAFFIC_PARTS_H
 #define SIM_TRAFFIC_PARTS_H
 
@@ -12,6 +12,8 @@ uint64_t *sim_traffic_numbers(uint64_t count, char *err, size_t err_len);
 /* The message that carries message's row back, into home slot (or contribution) `slot`. */
 struct sim_message sim_traffic_answer(const struct sim_message *message, uint64_t slot);
 
+int sim_traffic_build_ll(const struct ref_routing *routing, struct sim_traffic *traffic, char *err,
+                         size_t err_len);
 int sim_traffic_build_normal(const struct ref_routing *routing, struct sim_traffic *traffic,
                              char *err, size_t err_len);
 
