@@ -46,7 +46,7 @@ static const struct sim_option OPTIONS[] = {
      false},
     {"layers", TEXT(layers), NULL, "", "MoE layers: N = the first N, A-B = from A to B", true},
     {"steps", NUMBER(steps, 1, 1000000), NULL, "1", "steps to play", true},
-    {"seed", NUMBER(seed, 0, UINT64_MAX), NULL, "1", "seed of everything drawn", true},
+    {"seed", NUMBER(seed, 0, INT64_MAX), NULL, "1", "seed of everything drawn", true},
     {"threads", NUMBER(threads, 0, 256), NULL, "0", "worker threads; 0 = all cores", false},
 };
 

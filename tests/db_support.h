@@ -15,7 +15,7 @@ static char err[512];
 
 static inline struct trace_db *db_open(const char *path)
 {
-    struct trace_db *db = trace_db_open(path, TRACE_DB_WAIT_MS, err, sizeof err);
+    struct trace_db *db = trace_db_open(path, TRACE_DB_WAIT_MS, NULL, err, sizeof err);
     ck_assert_msg(db != NULL, "%s", err);
     return db;
 }

@@ -274,7 +274,7 @@ START_TEST(a_second_writer_waits_and_then_names_the_file)
     struct trace_db *first = db_open(path);
     db_begin(first);
     const double start_s = now_s();
-    ck_assert_ptr_null(trace_db_open(path, 300, err, sizeof err));
+    ck_assert_ptr_null(trace_db_open(path, 300, NULL, err, sizeof err));
     const double waited_s = now_s() - start_s;
     ck_assert_msg(waited_s >= 0.3 && waited_s < 3.0, "%f s", waited_s);
     ck_assert_msg(strstr(err, "run.db: another run is writing it (waited 300 ms)") != NULL, "%s",
@@ -293,7 +293,9 @@ START_TEST(another_programs_lock_is_waited_for_and_named)
     ck_assert_int_eq(sqlite3_open(path, &other), SQLITE_OK);
     ck_assert_int_eq(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
     const double start_s = now_s();
-    ck_assert_ptr_null(trace_db_open(path, 300, err, sizeof err));
+    bool broken = true;
+    ck_assert_ptr_null(trace_db_open(path, 300, &broken, err, sizeof err));
+    ck_assert(!broken);
     ck_assert(now_s() - start_s >= 0.25);
     ck_assert_msg(strstr(err, "run.db: in use by another program") != NULL, "%s", err);
     sqlite3_close(other);
@@ -319,7 +321,7 @@ END_TEST
 START_TEST(a_reader_in_the_way_delays_a_step_but_not_the_run)
 {
     const char *path = test_join(test_temp_dir(), "run.db");
-    struct trace_db *db = trace_db_open(path, 50, err, sizeof err);
+    struct trace_db *db = trace_db_open(path, 50, NULL, err, sizeof err);
     ck_assert_ptr_nonnull(db);
     db_begin(db);
     sqlite3 *other = NULL;
@@ -374,30 +376,38 @@ END_TEST
 START_TEST(files_of_others_are_refused_and_left_alone)
 {
     const char *folder = test_temp_dir();
+    bool broken = false;
     const char *text = test_write_text(folder, "text", "not a database, not even close to one");
-    ck_assert_ptr_null(trace_db_open(text, 100, err, sizeof err));
-    ck_assert_msg(strstr(err, "text: ") != NULL && strstr(err, "not a database") != NULL, "%s",
+    ck_assert_ptr_null(trace_db_open(text, 100, &broken, err, sizeof err));
+    ck_assert(broken);
+    ck_assert_msg(strstr(err, "text: not an epsim database: file is not a database") != NULL, "%s",
                   err);
     ck_assert_str_eq(test_read(text, NULL), "not a database, not even close to one");
 
     const char *other = test_join(folder, "other.db");
     db_execute(other, "CREATE TABLE t (a)");
-    ck_assert_ptr_null(trace_db_open(other, 100, err, sizeof err));
+    ck_assert_ptr_null(trace_db_open(other, 100, &broken, err, sizeof err));
+    ck_assert(broken);
     ck_assert_msg(strstr(err, "other.db: not an epsim database of this version: user_version is 0, "
                               "expected 1") != NULL,
                   "%s", err);
     db_execute(other, "PRAGMA user_version = 1");
-    ck_assert_ptr_null(trace_db_open(other, 100, err, sizeof err));
+    ck_assert_ptr_null(trace_db_open(other, 100, &broken, err, sizeof err));
+    ck_assert(broken);
     ck_assert_msg(strstr(err, "other.db: not an epsim database: no such table: step") != NULL, "%s",
                   err);
     db_execute(other, "PRAGMA user_version = 2");
-    ck_assert_ptr_null(trace_db_open(other, 100, err, sizeof err));
+    ck_assert_ptr_null(trace_db_open(other, 100, &broken, err, sizeof err));
+    ck_assert(broken);
     ck_assert_msg(strstr(err, "user_version is 2, expected 1") != NULL, "%s", err);
     ck_assert_str_eq(db_ask(other, "SELECT name FROM sqlite_schema"), "t");
 
-    ck_assert_ptr_null(trace_db_open(folder, 100, err, sizeof err));
+    ck_assert_ptr_null(trace_db_open(folder, 100, &broken, err, sizeof err));
+    ck_assert(!broken);
     ck_assert_msg(strstr(err, "Is a directory") != NULL, "%s", err);
-    ck_assert_ptr_null(trace_db_open(test_join(folder, "no/run.db"), 100, err, sizeof err));
+    ck_assert_ptr_null(
+        trace_db_open(test_join(folder, "no/run.db"), 100, &broken, err, sizeof err));
+    ck_assert(!broken);
     ck_assert_msg(strstr(err, "no/run.db: cannot write it: No such file") != NULL, "%s", err);
 }
 END_TEST
@@ -426,6 +436,16 @@ static void put_beyond_63_bits(struct trace_db *db)
     const struct trace_expert_load load = {0, 3, 1, 17, UINT64_C(1) << 63};
     trace_db_expert_load(db, &load, err, sizeof err);
 }
+
+START_TEST(a_seed_beyond_63_bits_is_refused)
+{
+    struct trace_db *db = db_open(test_join(test_temp_dir(), "run.db"));
+    const struct trace_run settings = {"", "", "", "0000000000000000", UINT64_C(1) << 63};
+    ck_assert_int_eq(trace_db_begin_run(db, &settings, NULL, err, sizeof err), -1);
+    ck_assert_msg(strstr(err, "run.db: run: seed 9223372036854775808: at most") != NULL, "%s", err);
+    trace_db_close(db);
+}
+END_TEST
 
 START_TEST(a_figure_beyond_63_bits_is_a_bug) /* Ends by SIGABRT. */
 {
@@ -456,6 +476,7 @@ Suite *db_suite(void)
     tcase_add_test(tcase, files_of_others_are_refused_and_left_alone);
     tcase_add_test(tcase, an_empty_file_becomes_a_database);
     tcase_add_test(tcase, special_names_are_files_too);
+    tcase_add_test(tcase, a_seed_beyond_63_bits_is_refused);
     tcase_add_test_raise_signal(tcase, a_figure_beyond_63_bits_is_a_bug, SIGABRT);
     Suite *suite = suite_create("db");
     suite_add_tcase(suite, tcase);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gen/version.h"
@@ -14,7 +13,7 @@
 #include "sim/record.h"
 #include "sim/run.h"
 #include "tools/table.h"
-#include "traces/db_read.h"
+#include "traces/db.h"
 
 const struct command_flag PLAY_FLAGS[] = {
     {"db", "FILE", "append the run to this SQLite database"},
@@ -108,18 +107,6 @@ static int prepare(struct play *play)
     return -1;
 }
 
-/* Is what stands there no epsim database (broken input) rather than one that cannot be written? */
-static bool broken_database(const char *path)
-{
-    char err[256];
-    struct stat status;
-    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return false;
-    struct trace_reader *reader = trace_reader_open(path, err, sizeof err);
-    const bool readable = reader != NULL;
-    trace_reader_close(reader);
-    return !readable;
-}
-
 static int play_all(struct play *play)
 {
     const char *db_path = command_line_flag(play->line, "db");
@@ -129,8 +116,9 @@ static int play_all(struct play *play)
 
     if (status >= 0) return status;
     if (db_path != NULL) {
-        play->db = trace_db_open(db_path, TRACE_DB_WAIT_MS, play->err, sizeof play->err);
-        if (play->db == NULL) return broken_database(db_path) ? EXIT_USAGE : EXIT_ENVIRONMENT;
+        bool broken;
+        play->db = trace_db_open(db_path, TRACE_DB_WAIT_MS, &broken, play->err, sizeof play->err);
+        if (play->db == NULL) return broken ? EXIT_USAGE : EXIT_ENVIRONMENT;
         if (begin_record(play) != 0) return EXIT_ENVIRONMENT;
     }
     const struct sim_run run = {.plan = play->plan,

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +33,14 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-static int fail_sqlite(const struct trace_db *db, const char *what, char *err, size_t err_len)
+static int fail_sqlite(struct trace_db *db, const char *what, char *err, size_t err_len)
 {
     const int code = sqlite3_errcode(db->sqlite);
     if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
         return trace_fail(err, err_len, "%s: in use by another program", db->path);
+    /* SQLITE_ERROR: a statement of ours does not fit the tables that are there. */
+    db->broken = code == SQLITE_NOTADB || code == SQLITE_CORRUPT || code == SQLITE_ERROR;
+    if (code == SQLITE_NOTADB) what = "not an epsim database";
     return trace_fail(err, err_len, "%s: %s: %s", db->path, what, sqlite3_errmsg(db->sqlite));
 }
 
@@ -140,6 +144,7 @@ static int make_or_check_schema(struct trace_db *db, char *err, size_t err_len)
         snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", TRACE_DB_VERSION);
         if (execute(db, pragma, "cannot set its version", err, err_len) != 0) return -1;
     } else if (version != TRACE_DB_VERSION) {
+        db->broken = true;
         return trace_fail(err, err_len,
                           "%s: not an epsim database of this version: user_version is %lld, "
                           "expected %d",
@@ -159,9 +164,11 @@ static int prepare_inserts(struct trace_db *db, char *err, size_t err_len)
     return 0;
 }
 
-struct trace_db *trace_db_open(const char *path, uint32_t wait_ms, char *err, size_t err_len)
+struct trace_db *trace_db_open(const char *path, uint32_t wait_ms, bool *broken, char *err,
+                               size_t err_len)
 {
     assert(path != NULL);
+    if (broken != NULL) *broken = false;
     struct trace_db *db = (struct trace_db *)calloc(1, sizeof *db);
     if (db == NULL) {
         trace_fail(err, err_len, "%s: out of memory", path);
@@ -181,6 +188,7 @@ struct trace_db *trace_db_open(const char *path, uint32_t wait_ms, char *err, si
     return db;
 
 close_db:
+    if (broken != NULL) *broken = db->broken;
     trace_db_close(db);
     return NULL;
 }
@@ -253,7 +261,9 @@ int trace_db_begin_run(struct trace_db *db, const struct trace_run *settings, ui
     assert(db != NULL && db->run == 0);
     assert(settings->tool_version != NULL && settings->command != NULL);
     assert(settings->settings_json != NULL && strlen(settings->settings_digest) == 16);
-    assert(settings->seed <= (uint64_t)INT64_MAX);
+    if (settings->seed > (uint64_t)INT64_MAX)
+        return trace_fail(err, err_len, "%s: run: seed %" PRIu64 ": at most 2^63 - 1", db->path,
+                          settings->seed);
     char started_utc[32];
     const time_t now = time(NULL);
     struct tm utc;

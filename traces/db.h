@@ -11,6 +11,7 @@
 #ifndef TRACES_DB_H
 #define TRACES_DB_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,8 +27,11 @@ struct trace_db;
 
 /* Create the file, or append to one that is an epsim database. Waits wait_ms (callers outside
  * tests: TRACE_DB_WAIT_MS) for another writer, then fails naming the file. NULL with a line in
- * err on failure; a file that was made by this call is then removed. */
-struct trace_db *trace_db_open(const char *path, uint32_t wait_ms, char *err, size_t err_len);
+ * err on failure; a file that was made by this call is then removed. *broken, where broken is not
+ * NULL, tells a file that is no epsim database (true: bad input) from one that cannot be written
+ * now (false). */
+struct trace_db *trace_db_open(const char *path, uint32_t wait_ms, bool *broken, char *err,
+                               size_t err_len);
 
 /* Forget what was not committed and close. NULL is fine. */
 void trace_db_close(struct trace_db *db);
@@ -37,7 +41,7 @@ struct trace_run {
     const char *command;
     const char *settings_json;
     const char *settings_digest; /* 16 hex digits. */
-    uint64_t seed;
+    uint64_t seed;               /* Above INT64_MAX: begin_run fails. */
 };
 
 /* Add a run and commit it with complete = 0. *run gets its number where run is not NULL. */

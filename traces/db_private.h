@@ -33,6 +33,7 @@ struct trace_db {
     sqlite3_stmt *inserts[TRACE_DB_TABLES];
     int lock_fd;                  /* Holds the writer's lock; -1 = not open. */
     bool created;                 /* By this open: to be removed when open fails. */
+    bool broken;                  /* What stands there is no epsim database. */
     uint64_t run;                 /* 0: no run begun. */
     bool filled[TRACE_DB_TABLES]; /* By this run. */
     uint64_t run_start_ns;
