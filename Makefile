@@ -30,7 +30,7 @@ EPSIM_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -I$(BUILD) -UNDEBUG -ffp-contract=off
         -fPIC -pthread -MMD -MP $(WARN) $(WERROR)
 
 # The Debian archives need nothing beyond libm and libpthread themselves.
-THIRD_PARTY := -lcyaml -lyaml -ljansson -lsqlite3
+THIRD_PARTY := -lyaml -ljansson -lsqlite3
 CHECK_LIBS ?= -lcheck_pic -lsubunit
 
 # --- CUDA: 1 when asked for (or auto), nvcc is there and there are kernels ---------------------

@@ -98,10 +98,10 @@ START_TEST(plain_make_names_what_it_lacks_and_exits_2)
     make_folder();
     struct test_output output;
     const int status =
-        shell("LACKS=cyaml make -s -C \"$T\" BUILD=\"$D/build\" CC=\"$D/bin/gcc\"", &output);
+        shell("LACKS=yaml.h make -s -C \"$T\" BUILD=\"$D/build\" CC=\"$D/bin/gcc\"", &output);
     ck_assert_msg(status == 2, "exit status %d\n%s%s", status, output.out, output.err);
     ck_assert_ptr_nonnull(
-        strstr(output.err, "missing packages: libcyaml-dev (tools/setup.sh installs them)\n"));
+        strstr(output.err, "missing packages: libyaml-dev (tools/setup.sh installs them)\n"));
 }
 END_TEST
 

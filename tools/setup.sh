@@ -52,9 +52,9 @@ build_packages()
     fi
     if has "${CC%% *}"; then
         headers stdio.h:libc6-dev sqlite3.h:libsqlite3-dev jansson.h:libjansson-dev \
-            cyaml/cyaml.h:libcyaml-dev yaml.h:libyaml-dev
+            yaml.h:libyaml-dev
     else # Nothing to look with: ask for everything, apt skips what is there.
-        for package in libc6-dev libsqlite3-dev libjansson-dev libcyaml-dev libyaml-dev; do
+        for package in libc6-dev libsqlite3-dev libjansson-dev libyaml-dev; do
             need $package
         done
     fi
