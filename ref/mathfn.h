@@ -89,8 +89,8 @@ REF_MATH float ref_math_scale(float p, int32_t n)
 /* e^x. Above 88.72283 infinity, below -103.97208 zero. */
 REF_MATH float ref_exp(float x)
 {
-    /* Outside, the answer no longer changes; NaN fails both tests and is put right below. */
-    const float high = x > 89.0f ? 89.0f : x;
+    /* Outside, the answer no longer changes. NaN becomes 89 here and is put right below. */
+    const float high = x < 89.0f ? x : 89.0f;
     const float inside = high < -104.0f ? -104.0f : high;
     const float shifted = ref_math_fma(inside, 1.44269502f, REF_MATH_SHIFT); /* 1 / ln 2 */
     const float n = ref_math_add(shifted, -REF_MATH_SHIFT);
@@ -112,7 +112,7 @@ REF_MATH float ref_exp(float x)
 /* 2^x, exact where x is an integer. 128 and above infinity, -150 and below zero. */
 REF_MATH float ref_exp2(float x)
 {
-    const float high = x > 129.0f ? 129.0f : x;
+    const float high = x < 129.0f ? x : 129.0f;
     const float inside = high < -151.0f ? -151.0f : high;
     const float shifted = ref_math_add(inside, REF_MATH_SHIFT);
     const float r = ref_math_add(inside, -ref_math_add(shifted, -REF_MATH_SHIFT));
