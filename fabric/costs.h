@@ -18,26 +18,34 @@ extern "C" {
 /* Low-latency mode (sim/ll.c). A rate is what the part reaches by itself, an SM's what one SM
  * gets through with all its warps. */
 struct fabric_ll_costs {
+    /* Both. */
     uint64_t dispatch_launch_ps; /* Launch to first instruction, and the last block's exit. */
     uint64_t combine_launch_ps;
+    uint64_t block_launch_ps; /* More for every block of the grid. */
     uint64_t grid_barrier_ps; /* All blocks of a kernel wait for each other. */
-    uint64_t poll_ps;         /* A spinning warp sees a flag and acts on it. */
+    uint64_t post_ps;         /* A warp builds a work request and rings. */
+    uint64_t doorbell_ps;     /* Doorbell to wire: request and row fetched over PCIe. */
+    uint64_t nic_flag_ps;     /* A count or flag as remote atomic, at either NIC. */
     /* Dispatch, sending. */
-    uint64_t expert_pass_ps;         /* Finish counters: one step of a warp over 32 experts. */
-    uint64_t token_chain_ps;         /* A block's token: load, cast, stage, slots, release. */
-    uint64_t warp_store_bytes_per_s; /* Stores of one warp, local or to a peer. */
-    uint64_t post_ps;                /* Build a work request and ring. */
-    uint64_t nic_flag_ps;            /* A count or flag as remote atomic, at either NIC. */
+    uint64_t expert_pass_ps;            /* Finish counters: a step of one warp over 32 experts. */
+    uint64_t token_chain_ps;            /* A block's token: what is not bytes. */
+    uint64_t sm_copy_bytes_per_s;       /* Read and written, in the cast. */
+    uint64_t sm_store_bytes_per_s;      /* Stores of an SM, local or to a peer. */
+    uint64_t dispatch_link_bytes_per_s; /* NVLink per direction, as far as such stores fill it. */
+    uint64_t publish_ps;                /* Last send complete to count on its way. */
     /* Dispatch, receiving: the copy of a (source rank, local expert) group. */
-    uint64_t sm_receive_bytes_per_s; /* Payload; the copy reads and writes each byte. */
-    uint64_t receive_bytes_per_s;    /* The same for all SMs together. */
+    uint64_t receive_chain_ps;         /* Count seen to first rows moving. */
+    uint64_t warp_receive_bytes_per_s; /* A warp alone. */
+    uint64_t sm_receive_bytes_per_s;   /* Payload; the copy reads and writes each byte. */
+    uint64_t receive_bytes_per_s;      /* The same for all SMs together. */
     /* Combine, sending: a warp of a (destination rank, local expert) group moves a row. */
-    uint64_t row_chain_ps;          /* Begin and end of a row. */
-    uint64_t warp_send_bytes_per_s; /* A warp alone. */
-    uint64_t sm_send_bytes_per_s;
-    uint64_t send_link_bytes_per_s; /* NVLink, per direction, as far as row copies fill it. */
-    uint64_t clean_flag_ps;         /* One decrement of the flag that all groups share. */
+    uint64_t row_chain_ps;             /* Begin and end of a row. */
+    uint64_t stage_ps;                 /* More for a row by NIC: written, fenced, then posted. */
+    uint64_t warp_send_bytes_per_s;    /* A warp alone. */
+    uint64_t sm_send_bytes_per_s;      /* All warps of an SM. */
+    uint64_t combine_link_bytes_per_s; /* NVLink per direction, as far as row copies fill it. */
     /* Combine, receiving: the weighted sum of a token's rows. */
+    uint64_t poll_ps;               /* Last flag there to all warps knowing. */
     uint64_t reduce_chain_ps;       /* A token: load its choices, first row in, store the sum. */
     uint64_t sm_reduce_bytes_per_s; /* Rows read. */
     uint64_t reduce_bytes_per_s;    /* The same for all SMs together. */

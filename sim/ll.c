@@ -36,10 +36,14 @@ enum sim_link_class ll_link_class(const struct ll *ll, uint32_t group)
     return sim_traffic_link(ll->traffic, group / ll->experts, ll_peer(ll, group));
 }
 
-static uint64_t launch_ps(const struct ll *ll)
+/* A launch to its first instruction. Blocks start one after the other; all of them meet before
+ * anything leaves the rank, so the last one counts. */
+static uint64_t launch_ps(const struct ll *ll, uint32_t rank)
 {
-    return ll->direction == SIM_DISPATCH ? ll->costs->dispatch_launch_ps
-                                         : ll->costs->combine_launch_ps;
+    const struct fabric_ll_costs *costs = ll->costs;
+    if (ll->direction == SIM_DISPATCH)
+        return costs->dispatch_launch_ps + ll->grid * costs->block_launch_ps;
+    return costs->combine_launch_ps + ll_combine_grid(ll, rank) * costs->block_launch_ps;
 }
 
 /* All groups have published: the send half is over, and the receive half begins. One launch
@@ -53,7 +57,7 @@ static void end_send(struct ll *ll, uint32_t rank, uint64_t now_ps)
     if (exchange->hook) {
         const uint64_t asked_ps = exchange->recv_start_ps ? exchange->recv_start_ps[rank] : 0;
         if (asked_ps > now_ps) ll->rank[rank].sent_ps = open_ps = asked_ps;
-        open_ps += launch_ps(ll);
+        open_ps += launch_ps(ll, rank);
     } else if (ll->direction == SIM_DISPATCH) {
         open_ps += ll->costs->grid_barrier_ps;
     }
@@ -114,10 +118,10 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     case LL_SENT:
     case LL_ROWS:
     case LL_WAVE:
-    case LL_GROUP:
     case LL_LINK:
     case LL_OPEN:
     case LL_READY:
+    case LL_COPIED:
     case LL_REDUCE:
     case LL_SM:
     default: break;
@@ -142,11 +146,13 @@ static void init_rank(struct ll *ll, uint32_t rank, uint32_t jobs)
     struct ll_rank *r = &ll->rank[rank];
     uint64_t port = ll->machine->nvlink_goodput_bytes_per_s;
 
-    if (!dispatch && costs->send_link_bytes_per_s < port) port = costs->send_link_bytes_per_s;
+    const uint64_t filled =
+        dispatch ? costs->dispatch_link_bytes_per_s : costs->combine_link_bytes_per_s;
+    if (filled < port) port = filled;
     const uint64_t sender =
-        dispatch ? costs->warp_store_bytes_per_s : costs->warp_send_bytes_per_s;
-    const uint64_t copier = dispatch ? costs->sm_receive_bytes_per_s / ll->groups_per_block
-                                     : costs->sm_reduce_bytes_per_s;
+        dispatch ? costs->sm_store_bytes_per_s / ll->traffic->topk : costs->warp_send_bytes_per_s;
+    const uint64_t copier =
+        dispatch ? costs->warp_receive_bytes_per_s : costs->sm_reduce_bytes_per_s;
     fabric_share_init(&r->link, port > 0 ? port : 1, sender, own, jobs);
     fabric_share_init(&r->sm, dispatch ? costs->receive_bytes_per_s : costs->reduce_bytes_per_s,
                       copier, own + jobs, jobs);
@@ -166,10 +172,12 @@ static int open_state(struct ll *ll, char *err, size_t err_len)
     const size_t groups = (size_t)ll->ranks * ll->experts;
     const uint32_t sms = ll->machine->sm_count;
     const uint32_t jobs = ll->experts > sms ? ll->experts : sms;
+    ll->jobs_max = jobs;
+    /* A grid has a block per expert at most, or one per SM (combine with many tokens). */
     const size_t entries = (size_t)ll->message_count + groups;
 
     ll->rank = (struct ll_rank *)calloc(ll->ranks, sizeof *ll->rank);
-    ll->block = (struct ll_block *)calloc((size_t)ll->ranks * ll->grid, sizeof *ll->block);
+    ll->block = (struct ll_block *)calloc((size_t)ll->ranks * jobs, sizeof *ll->block);
     ll->qp = (struct ll_queue_pair *)malloc(groups * sizeof *ll->qp);
     ll->gates = (uint32_t *)calloc(groups, sizeof *ll->gates);
     ll->flag_land_ps = (uint64_t *)malloc(groups * sizeof *ll->flag_land_ps);
@@ -189,8 +197,7 @@ static int open_state(struct ll *ll, char *err, size_t err_len)
     for (uint32_t r = 0; r < ll->ranks; r++) init_rank(ll, r, jobs);
     ll->row_link_ps = fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.capacity_bytes_per_s);
     if (ll->machine->nic_goodput_bytes_per_s > 0)
-        ll->row_nic_ps = ll->machine->nic_message_ps +
-                         fabric_transfer_ps(ll->row_bytes, ll->machine->nic_goodput_bytes_per_s);
+        ll->row_nic_ps = fabric_transfer_ps(ll->row_bytes, ll->machine->nic_goodput_bytes_per_s);
     return 0;
 }
 
@@ -260,10 +267,13 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
     ll.groups_per_block = (ll.experts + sms - 1) / sms;
     ll.grid = (ll.experts + ll.groups_per_block - 1) / ll.groups_per_block;
     ll.warps = ll.groups_per_block < LL_WARPS ? LL_WARPS / ll.groups_per_block : 1;
+    ll.token_ps =
+        ll.costs->token_chain_ps + fabric_transfer_ps(2 * (uint64_t)exchange->hidden + ll.row_bytes,
+                                                      ll.costs->sm_copy_bytes_per_s);
     sim_engine_reset(engine);
     if (open_state(&ll, err, err_len) != 0) goto close;
     for (uint32_t r = 0; r < ll.ranks; r++)
-        sim_engine_schedule(engine, exchange->start_ps[r] + launch_ps(&ll), LL_START, r, 0);
+        sim_engine_schedule(engine, exchange->start_ps[r] + launch_ps(&ll, r), LL_START, r, 0);
     if (sim_engine_run(engine, handle, &ll, err, err_len) != 0) goto close;
     memset(timing->notify_ps, 0, ll.ranks * sizeof *timing->notify_ps);
     close_books(&ll);

@@ -1,9 +1,8 @@
 /* sim/ll_combine.c - low-latency combine: groups send rows home, blocks sum them.
  *
  * Sending: a group's warps move one row each at a time, straight to a peer of the node, or
- * into the send buffer and through the NIC. When a group is through it decrements the flag
- * that block 0 raised after cleaning; one address for all groups, so that is a queue. Then its
- * flag goes to the peer. Receiving: the blocks wait for all E flags, for each other, and sum
+ * into the send buffer and through the NIC. When a group is through its flag goes to the
+ * peer. Receiving: the blocks wait for all E flags, for each other, and sum
  * the rows of tokens b, b + grid, ... */
 #include "sim/ll_state.h"
 
@@ -21,9 +20,13 @@ static uint64_t row_ps(const struct ll *ll)
            fabric_transfer_ps(ll->row_bytes, ll->costs->warp_send_bytes_per_s);
 }
 
-static uint64_t chain_ps(const struct ll *ll, uint64_t rows)
+/* A group whose rows meet no other traffic: its warps take turns, and its SM moves so much. */
+static uint64_t group_ps(const struct ll *ll, uint64_t rows)
 {
-    return (rows + ll->warps - 1) / ll->warps * row_ps(ll);
+    const uint64_t turns_ps = (rows + ll->warps - 1) / ll->warps * row_ps(ll);
+    const uint64_t moved_ps =
+        ll->costs->row_chain_ps + fabric_transfer_ps(rows * ll->row_bytes, group_rate(ll));
+    return turns_ps > moved_ps ? turns_ps : moved_ps;
 }
 
 /* All warps of a group stage a row each: as fast as one warp, or as the SM lets them. */
@@ -32,7 +35,7 @@ static uint64_t wave_ps(const struct ll *ll, uint64_t rows)
     const uint64_t width = rows < ll->warps ? rows : ll->warps;
     const uint64_t rate_ps =
         ll->costs->row_chain_ps + fabric_transfer_ps(width * ll->row_bytes, group_rate(ll));
-    return rate_ps > row_ps(ll) ? rate_ps : row_ps(ll);
+    return ll->costs->stage_ps + (rate_ps > row_ps(ll) ? rate_ps : row_ps(ll));
 }
 
 /* Row i of n crosses in the i-th part of the span. */
@@ -51,17 +54,14 @@ static void start_group(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
     const uint64_t rows = ll_rows(ll, group);
     if (rows == 0) {
-        sim_engine_schedule(ll->engine, now_ps, LL_GROUP, group, 0);
+        sim_engine_schedule(ll->engine, now_ps, LL_PUBLISH, group, 0);
         return;
     }
     switch (ll_link_class(ll, group)) {
     case SIM_LINK_LOCAL: {
-        const uint64_t moved_ps =
-            ll->costs->row_chain_ps + fabric_transfer_ps(rows * ll->row_bytes, group_rate(ll));
-        const uint64_t alone_ps = chain_ps(ll, rows);
-        const uint64_t end_ps = now_ps + (moved_ps > alone_ps ? moved_ps : alone_ps);
+        const uint64_t end_ps = now_ps + group_ps(ll, rows);
         spread_rows(ll, group, now_ps, end_ps);
-        sim_engine_schedule(ll->engine, end_ps, LL_GROUP, group, 0);
+        sim_engine_schedule(ll->engine, end_ps, LL_PUBLISH, group, 0);
         break;
     }
     case SIM_LINK_NIC:
@@ -76,7 +76,7 @@ static void start_group(struct ll *ll, uint32_t group, uint64_t now_ps)
 
 static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
 {
-    ll->rank[rank].begin_ps = ll->rank[rank].clean_free_ps = now_ps;
+    ll->rank[rank].begin_ps = now_ps;
     for (uint32_t g = 0; g < ll->experts; g++) start_group(ll, rank * ll->experts + g, now_ps);
     sim_engine_schedule(ll->engine, now_ps + ll->costs->row_chain_ps, LL_ROWS, rank, 0);
 }
@@ -97,11 +97,11 @@ static void land_group(struct ll *ll, uint32_t group, uint64_t now_ps)
     const struct ll_rank *rank = &ll->rank[group / ll->experts];
     const uint64_t rows = ll_rows(ll, group);
     const uint64_t from_ps = rank->begin_ps + ll->costs->row_chain_ps;
-    const uint64_t alone_ps = rank->begin_ps + chain_ps(ll, rows);
+    const uint64_t alone_ps = rank->begin_ps + group_ps(ll, rows);
     const uint64_t last_ps = now_ps > alone_ps ? now_ps : alone_ps;
     const uint64_t land_ps = ll_link_land(ll, ll_peer(ll, group), from_ps, last_ps, rows);
     spread_rows(ll, group, from_ps, land_ps);
-    sim_engine_schedule(ll->engine, land_ps + ll->machine->nvlink_flight_ps, LL_GROUP, group, 0);
+    sim_engine_schedule(ll->engine, land_ps + ll->machine->nvlink_flight_ps, LL_PUBLISH, group, 0);
 }
 
 /* A NIC group is through when its last wave is posted and no row waits for a slot. */
@@ -109,7 +109,7 @@ static void pass_gate(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
     assert(ll->gates[group] > 0);
     if (--ll->gates[group] > 0) return;
-    sim_engine_schedule(ll->engine, now_ps + ll->costs->post_ps, LL_GROUP, group, 0);
+    sim_engine_schedule(ll->engine, now_ps + ll->costs->post_ps, LL_PUBLISH, group, 0);
 }
 
 void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps)
@@ -129,21 +129,13 @@ static void post_wave(struct ll *ll, uint32_t group, uint64_t posted, uint64_t n
         pass_gate(ll, group, now_ps);
 }
 
-static void clean_and_publish(struct ll *ll, uint32_t group, uint64_t now_ps)
-{
-    struct ll_rank *rank = &ll->rank[group / ll->experts];
-    const uint64_t turn_ps = now_ps > rank->clean_free_ps ? now_ps : rank->clean_free_ps;
-    rank->clean_free_ps = turn_ps + ll->costs->clean_flag_ps;
-    sim_engine_schedule(ll->engine, rank->clean_free_ps, LL_PUBLISH, group, 0);
-}
-
 static void try_reduce(struct ll *ll, uint32_t rank)
 {
     const struct ll_rank *r = &ll->rank[rank];
     if (r->unarrived > 0 || r->open_ps == LL_NEVER) return;
     const uint64_t seen_ps = r->open_ps > r->last_land_ps ? r->open_ps : r->last_land_ps;
     const uint64_t begun_ps = seen_ps + ll->costs->poll_ps + ll->costs->grid_barrier_ps;
-    sim_engine_schedule(ll->engine, begun_ps + ll->costs->reduce_chain_ps, LL_REDUCE, rank, 0);
+    sim_engine_schedule(ll->engine, begun_ps, LL_REDUCE, rank, 0);
 }
 
 void ll_combine_landed(struct ll *ll, uint32_t rank)
@@ -153,34 +145,51 @@ void ll_combine_landed(struct ll *ll, uint32_t rank)
     try_reduce(ll, rank);
 }
 
+uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank)
+{
+    const uint64_t tokens = ll->traffic->token_start[rank + 1] - ll->traffic->token_start[rank];
+    const uint64_t per_sm = (tokens + ll->machine->sm_count - 1) / ll->machine->sm_count;
+    const uint64_t spread = tokens > 0 ? (tokens + per_sm - 1) / per_sm : 1;
+    return spread > ll->grid ? spread : ll->grid;
+}
+
+/* A block's next tokens, one per group of it: load their choices, then their rows. */
+static void start_turn(struct ll *ll, uint32_t block, uint64_t now_ps)
+{
+    const uint32_t rank = block / ll->jobs_max;
+    struct ll_block *b = &ll->block[block];
+    if (b->token < ll->traffic->token_start[rank + 1])
+        sim_engine_schedule(ll->engine, now_ps + ll->costs->reduce_chain_ps, LL_TOKEN, block, 0);
+    else if (--ll->rank[rank].unfinished == 0)
+        ll_end(ll, rank, now_ps);
+}
+
 static void reduce(struct ll *ll, uint32_t rank, uint64_t now_ps)
 {
     const uint64_t first = ll->traffic->token_start[rank];
-    const uint64_t end = ll->traffic->token_start[rank + 1];
-    const uint32_t sms = ll->machine->sm_count;
-    const uint64_t per_sm = (end - first + sms - 1) / sms;
-    const uint64_t spread = end > first ? (end - first + per_sm - 1) / per_sm : 1;
-    const uint64_t grid = spread > ll->grid ? spread : ll->grid;
-
-    ll->rank[rank].unfinished = 1;
-    for (uint64_t b = 0; b < grid && first + b < end; b++) {
-        uint64_t rows = 0;
-        for (uint64_t t = first + b; t < end; t += grid)
-            rows += ll->traffic->home_start[t + 1] - ll->traffic->home_start[t];
-        if (rows == 0) continue;
-        ll->rank[rank].unfinished++;
-        ll_sm_add(ll, rank, (uint32_t)b, 1, rows * ll->row_bytes, now_ps);
+    const uint32_t grid = (uint32_t)ll_combine_grid(ll, rank);
+    assert(grid <= ll->jobs_max);
+    ll->rank[rank].unfinished = grid;
+    for (uint32_t b = 0; b < grid; b++) {
+        const uint32_t block = rank * ll->jobs_max + b;
+        ll->block[block].token = first + b;
+        start_turn(ll, block, now_ps);
     }
-    const uint64_t tokens = (end - first + grid - 1) / grid;
-    const uint64_t turns = (tokens + LL_REDUCE_GROUPS - 1) / LL_REDUCE_GROUPS;
-    const uint64_t more_ps = turns > 1 ? (turns - 1) * ll->costs->reduce_chain_ps : 0;
-    sim_engine_schedule(ll->engine, now_ps + more_ps, LL_READY, rank, 0);
 }
 
-static void finish_block(struct ll *ll, uint32_t rank, uint64_t now_ps)
+static void load_rows(struct ll *ll, uint32_t block, uint64_t now_ps)
 {
-    assert(ll->rank[rank].unfinished > 0);
-    if (--ll->rank[rank].unfinished == 0) ll_end(ll, rank, now_ps);
+    const uint32_t rank = block / ll->jobs_max;
+    const uint64_t end = ll->traffic->token_start[rank + 1];
+    const uint64_t grid = ll_combine_grid(ll, rank);
+    struct ll_block *b = &ll->block[block];
+    uint64_t rows = 0;
+    for (int group = 0; group < LL_REDUCE_GROUPS && b->token < end; group++, b->token += grid)
+        rows += ll->traffic->home_start[b->token + 1] - ll->traffic->home_start[b->token];
+    if (rows > 0)
+        ll_sm_add(ll, rank, block, 1, rows * ll->row_bytes, now_ps);
+    else
+        start_turn(ll, block, now_ps);
 }
 
 void ll_combine_event(struct ll *ll, const struct sim_event *event)
@@ -196,21 +205,21 @@ void ll_combine_event(struct ll *ll, const struct sim_event *event)
         while (ll_link_take(ll, target, now_ps, &job)) land_group(ll, job, now_ps);
         break;
     case LL_WAVE: post_wave(ll, target, event->payload, now_ps); break;
-    case LL_GROUP: clean_and_publish(ll, target, now_ps); break;
     case LL_OPEN:
         ll->rank[target].open_ps = now_ps;
         try_reduce(ll, target);
         break;
     case LL_REDUCE: reduce(ll, target, now_ps); break;
-    case LL_READY: finish_block(ll, target, now_ps); break;
+    case LL_TOKEN: load_rows(ll, target, now_ps); break;
     case LL_SM:
-        while (ll_sm_take(ll, target, now_ps, &job)) finish_block(ll, target, now_ps);
+        while (ll_sm_take(ll, target, now_ps, &job)) start_turn(ll, job, now_ps);
         break;
-    case LL_TOKEN:
+    case LL_READY:
     case LL_SENT:
     case LL_PUBLISH:
     case LL_NIC:
     case LL_CREDIT:
+    case LL_COPIED:
     default: assert(!"an event of combine");
     }
 }

@@ -17,21 +17,21 @@ static void pass_gate(struct ll *ll, uint32_t group, uint64_t now_ps)
     const struct ll_rank *rank = &ll->rank[group / ll->experts];
     const uint64_t passes = group % ll->experts / LL_WARPS + 1;
     const uint64_t added_ps = rank->begin_ps + passes * ll->costs->expert_pass_ps;
-    const uint64_t at_ps = (now_ps > added_ps ? now_ps : added_ps) + ll->costs->poll_ps;
+    const uint64_t at_ps = (now_ps > added_ps ? now_ps : added_ps) + ll->costs->publish_ps;
     sim_engine_schedule(ll->engine, at_ps, LL_PUBLISH, group, 0);
 }
 
 static void end_block(struct ll *ll, uint32_t block, uint64_t now_ps)
 {
-    const uint32_t rank = block / ll->grid;
-    const uint32_t first = block % ll->grid * ll->groups_per_block;
+    const uint32_t rank = block / ll->jobs_max;
+    const uint32_t first = block % ll->jobs_max * ll->groups_per_block;
     for (uint32_t e = first; e < first + ll->groups_per_block && e < ll->experts; e++)
         pass_gate(ll, rank * ll->experts + e, now_ps);
 }
 
 static void cast_token(struct ll *ll, uint32_t block, uint64_t now_ps)
 {
-    sim_engine_schedule(ll->engine, now_ps + ll->costs->token_chain_ps, LL_TOKEN, block, 0);
+    sim_engine_schedule(ll->engine, now_ps + ll->token_ps, LL_TOKEN, block, 0);
 }
 
 static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
@@ -44,7 +44,7 @@ static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
         ll->gates[group] = (uint32_t)ll_rows(ll, group) + 1;
     }
     for (uint32_t b = 0; b < ll->grid; b++) {
-        const uint32_t block = rank * ll->grid + b;
+        const uint32_t block = rank * ll->jobs_max + b;
         ll->block[block].token = first + b;
         if (b < tokens)
             cast_token(ll, block, now_ps);
@@ -83,12 +83,12 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
         if (message->link_class == SIM_LINK_NVLINK) linked++;
     }
     const uint64_t stored_ps =
-        now_ps + fabric_transfer_ps(ll->row_bytes, ll->costs->warp_store_bytes_per_s);
+        now_ps + fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.stream_bytes_per_s);
     if (stored && stored_ps > b->done_ps) b->done_ps = stored_ps;
     for (uint64_t m = first; m < end; m++)
         if (ll->messages[m].link_class == SIM_LINK_LOCAL) ll->timing->land_ps[m] = stored_ps;
     b->linked = linked > 0;
-    if (b->linked) ll_link_add(ll, block / ll->grid, block, linked, ll->row_bytes, now_ps);
+    if (b->linked) ll_link_add(ll, block / ll->jobs_max, block, linked, ll->row_bytes, now_ps);
     settle(ll, block);
 }
 
@@ -113,7 +113,7 @@ static void land_token(struct ll *ll, uint32_t block, uint64_t now_ps)
 static void next_token(struct ll *ll, uint32_t block, uint64_t now_ps)
 {
     struct ll_block *b = &ll->block[block];
-    const uint32_t rank = block / ll->grid;
+    const uint32_t rank = block / ll->jobs_max;
     for (uint64_t m = ll->traffic->home_start[b->token]; m < ll->traffic->home_start[b->token + 1];
          m++)
         pass_gate(ll, rank * ll->experts + (uint32_t)ll->messages[m].expert, now_ps);
@@ -127,7 +127,7 @@ static void next_token(struct ll *ll, uint32_t block, uint64_t now_ps)
 void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps)
 {
     const struct sim_message *sent = &ll->messages[message];
-    const uint32_t block = sent->src_rank * ll->grid + sent->token % ll->grid;
+    const uint32_t block = sent->src_rank * ll->jobs_max + sent->token % ll->grid;
     struct ll_block *b = &ll->block[block];
     const uint64_t posted_ps = now_ps + ll->costs->post_ps;
     assert(b->stalled > 0);
@@ -141,7 +141,7 @@ void ll_dispatch_landed(struct ll *ll, uint32_t group, uint64_t land_ps)
 {
     const uint64_t open_ps = ll->rank[ll_peer(ll, group)].open_ps;
     if (open_ps == LL_NEVER) return;
-    const uint64_t seen_ps = (land_ps > open_ps ? land_ps : open_ps) + ll->costs->poll_ps;
+    const uint64_t seen_ps = (land_ps > open_ps ? land_ps : open_ps) + ll->costs->receive_chain_ps;
     sim_engine_schedule(ll->engine, seen_ps, LL_READY, group, 0);
 }
 
@@ -166,10 +166,17 @@ static void copy_group(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
     const uint32_t rank = ll_peer(ll, group);
     const uint64_t rows = ll_rows(ll, group);
-    if (rows == 0)
+    const uint32_t width = rows < ll->warps ? (uint32_t)rows : ll->warps;
+    if (rows == 0) {
         finish_group(ll, rank, now_ps);
-    else
-        ll_sm_add(ll, rank, group, 1, rows * ll->row_bytes, now_ps);
+        return;
+    }
+    /* Two limits at once: what the memory gives all warps, and what the block's SM does. */
+    ll->rank[rank].unfinished++;
+    ll_sm_add(ll, rank, group, width, rows * ll->row_bytes / width, now_ps);
+    const uint64_t rate = ll->costs->sm_receive_bytes_per_s / ll->groups_per_block;
+    sim_engine_schedule(ll->engine, now_ps + fabric_transfer_ps(rows * ll->row_bytes, rate),
+                        LL_COPIED, rank, 0);
 }
 
 void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
@@ -187,12 +194,12 @@ void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
         break;
     case LL_OPEN: open_receive(ll, target, now_ps); break;
     case LL_READY: copy_group(ll, target, now_ps); break;
+    case LL_COPIED: finish_group(ll, target, now_ps); break;
     case LL_SM:
         while (ll_sm_take(ll, target, now_ps, &job)) finish_group(ll, target, now_ps);
         break;
     case LL_ROWS:
     case LL_WAVE:
-    case LL_GROUP:
     case LL_PUBLISH:
     case LL_NIC:
     case LL_CREDIT:

@@ -18,18 +18,19 @@ enum { LL_WARPS = 32, LL_DOORBELL = 4, LL_REDUCE_GROUPS = 2 };
 #define LL_NEVER UINT64_MAX
 
 enum ll_event {
-    LL_START,   /* rank: the send half's first instruction. */
-    LL_TOKEN,   /* block (dispatch): its token is cast and staged. */
-    LL_SENT,    /* block (dispatch): every send of its token is complete. */
-    LL_ROWS,    /* rank (combine): the first rows are in shared memory. */
-    LL_WAVE,    /* group (combine, NIC): its warps have staged one row each. */
-    LL_GROUP,   /* group (combine): all its rows are sent. */
+    LL_START, /* rank: the send half's first instruction. */
+    LL_TOKEN, /* block (dispatch): its token is cast and staged. */
+    LL_SENT,  /* block (dispatch): every send of its token is complete. */
+    LL_ROWS,  /* rank (combine): the first rows are in shared memory. */
+    LL_WAVE,  /* group (combine, NIC): its warps have staged one row each. */
+
     LL_PUBLISH, /* group: its count (dispatch) or flag (combine) is issued. */
     LL_LINK,    /* rank: look at the NVLink port. */
     LL_NIC,     /* rank: the first byte of its NIC's next message reaches the far NIC. */
     LL_CREDIT,  /* queue pair: a work request has completed. */
     LL_OPEN,    /* rank: the receive half begins to look for arrivals. */
     LL_READY,   /* group at the receiver (dispatch): its count has been read. */
+    LL_COPIED,  /* rank (dispatch): the SM is through with a group. */
     LL_REDUCE,  /* rank (combine): all flags seen by all blocks. */
     LL_SM       /* rank: look at the copies of the receive half. */
 };
@@ -45,6 +46,10 @@ struct ll_queue_pair {
     uint32_t outstanding;   /* Posted and not complete; counted where the ring is short. */
 };
 
+struct ll_nic { /* One direction: an engine that overlaps with the wire behind it. */
+    uint64_t engine_free_ps, wire_free_ps;
+};
+
 struct ll_rank {
     struct fabric_share link;      /* NVLink port, outgoing. Jobs: blocks or groups. */
     struct fabric_share sm;        /* Copies or sums of the receive half. Jobs: groups or blocks. */
@@ -52,12 +57,12 @@ struct ll_rank {
     uint64_t link_in_free_ps;      /* NVLink port, incoming. */
     struct ll_list nic;            /* Rung and not sent. */
     bool nic_busy;                 /* An LL_NIC event is on its way. */
-    uint64_t nic_out_free_ps, nic_in_free_ps;
-    uint64_t begin_ps;      /* First instruction of the send half. */
-    uint64_t clean_free_ps; /* Combine: the flag that all groups decrement. */
-    uint64_t sent_ps;       /* Last publish. */
-    uint64_t open_ps;       /* The receive half looks from here on, or LL_NEVER. */
-    uint64_t last_land_ps;  /* Latest count or flag so far, and whose. */
+    struct ll_nic nic_out, nic_in;
+    uint64_t begin_ps; /* First instruction of the send half. */
+
+    uint64_t sent_ps;      /* Last publish. */
+    uint64_t open_ps;      /* The receive half looks from here on, or LL_NEVER. */
+    uint64_t last_land_ps; /* Latest count or flag so far, and whose. */
     uint32_t last_source;
     uint32_t unpublished, unarrived, unfinished; /* Groups or blocks to go. */
     struct sim_resource_use *use;                /* LL_USES of them. */
@@ -65,7 +70,7 @@ struct ll_rank {
 
 enum ll_use { LL_LINK_OUT, LL_LINK_IN, LL_NIC_OUT, LL_NIC_IN, LL_SMS, LL_QPS, LL_USES };
 
-struct ll_block {       /* Dispatch: a block walks tokens b, b + grid, ... */
+struct ll_block {       /* A block walks tokens b, b + grid, ...; combine uses the first field. */
     uint64_t token;     /* In all ranks' numbering. */
     uint64_t issued_ps; /* The token's sends began. */
     uint64_t done_ps;   /* The latest of its sends so far. */
@@ -83,17 +88,19 @@ struct ll {
     struct sim_engine *engine;
     enum sim_direction direction;
     uint64_t row_bytes, message_count;
-    uint64_t row_link_ps, row_nic_ps; /* A row at an NVLink port; at a NIC. */
+    uint64_t row_link_ps, row_nic_ps; /* A row at an NVLink port; on the wire of a NIC. */
+    uint64_t token_ps;                /* Dispatch: a block loads, casts and stages a token. */
     uint32_t ranks, experts, local;   /* R, E, L = E / R. */
     uint32_t groups_per_block, warps, grid;
     struct ll_rank *rank;
-    struct ll_block *block;   /* Dispatch: [R x grid]. */
+    struct ll_block *block;   /* [R x jobs_max] */
     struct ll_queue_pair *qp; /* [R x E] */
     uint32_t *gates;          /* [R x E]: what a publish still waits for; combine: stalls. */
     uint64_t *flag_land_ps;   /* [R x E] by sender's group, or LL_NEVER. */
     uint64_t *rung_ps;        /* [messages + R x E]: when the NIC was told. */
     uint32_t *next;           /* [messages + R x E] */
     struct fabric_share_job *jobs;
+    uint32_t jobs_max; /* Blocks or groups of a rank, at most. */
 };
 
 static inline uint32_t ll_group(const struct ll *ll, uint32_t rank, uint32_t peer, uint32_t local)
@@ -139,6 +146,7 @@ void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps);
 void ll_dispatch_landed(struct ll *ll, uint32_t group, uint64_t land_ps);
 void ll_combine_event(struct ll *ll, const struct sim_event *event);
 void ll_combine_landed(struct ll *ll, uint32_t rank);
+uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank); /* Blocks of its kernel. */
 void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps);
 
 #endif

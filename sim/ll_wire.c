@@ -98,30 +98,38 @@ int ll_sm_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job)
     return take(ll, &r->sm, &r->sm_at_ps, LL_SM, rank, now_ps, job);
 }
 
-/* Time of one message at either NIC; a flag is a remote atomic, which costs more than its
- * bytes. */
-static uint64_t service_ps(const struct ll *ll, uint32_t entry)
+/* Pass one entry through a NIC that sees it from first_ps on: the engine works on it (a flag is
+ * a remote atomic, which costs more than its bytes), then the wire, while the engine is at the
+ * next. Returns when the wire begins; *end_ps when it ends. */
+static uint64_t pass(const struct ll *ll, struct ll_nic *nic, struct sim_resource_use *use,
+                     uint32_t entry, uint64_t first_ps, uint64_t *end_ps)
 {
-    if (entry >= ll->message_count) return ll->costs->nic_flag_ps;
-    return ll->row_nic_ps;
+    const bool flag = entry >= ll->message_count;
+    const uint64_t engine_ps = flag ? ll->costs->nic_flag_ps : ll->machine->nic_message_ps;
+    const uint64_t wire_ps = flag ? 0 : ll->row_nic_ps;
+    const uint64_t start_ps = first_ps > nic->engine_free_ps ? first_ps : nic->engine_free_ps;
+    nic->engine_free_ps = start_ps + engine_ps;
+    const uint64_t begin_ps =
+        nic->engine_free_ps > nic->wire_free_ps ? nic->engine_free_ps : nic->wire_free_ps;
+    *end_ps = nic->wire_free_ps = begin_ps + wire_ps;
+    use->busy_ps += wire_ps;
+    use->stall_ps += begin_ps - engine_ps - first_ps;
+    if (!flag) use->bytes += ll->row_bytes;
+    return begin_ps;
 }
 
+/* The NIC's next message sets out. The engine fetches ahead, so that what it finds ready when
+ * the wire is free costs no more. */
 static void send_first(struct ll *ll, uint32_t rank)
 {
     struct ll_rank *r = &ll->rank[rank];
     const uint32_t entry = r->nic.head;
+    uint64_t end_ps;
     r->nic_busy = entry != LL_NONE;
     if (!r->nic_busy) return;
-    const uint64_t rung_ps = ll->rung_ps[entry];
-    const uint64_t start_ps = rung_ps > r->nic_out_free_ps ? rung_ps : r->nic_out_free_ps;
-    const uint64_t span_ps = service_ps(ll, entry);
-    r->nic_out_free_ps = start_ps + span_ps;
-    r->use[LL_NIC_OUT].busy_ps += span_ps;
-    r->use[LL_NIC_OUT].stall_ps += start_ps - rung_ps;
-    if (entry < ll->message_count) {
-        r->use[LL_NIC_OUT].bytes += ll->row_bytes;
-        ll->timing->depart_ps[entry] = start_ps;
-    }
+    const uint64_t start_ps =
+        pass(ll, &r->nic_out, &r->use[LL_NIC_OUT], entry, ll->rung_ps[entry], &end_ps);
+    if (entry < ll->message_count) ll->timing->depart_ps[entry] = start_ps;
     sim_engine_schedule(ll->engine, start_ps + ll->machine->nic_flight_ps, LL_NIC, rank, 0);
 }
 
@@ -133,7 +141,7 @@ static void ring(struct ll *ll, uint32_t group, uint64_t at_ps)
     struct ll_rank *r = &ll->rank[rank];
     while (qp->unrung.head != LL_NONE) {
         const uint32_t entry = take_first(ll, &qp->unrung);
-        ll->rung_ps[entry] = at_ps;
+        ll->rung_ps[entry] = at_ps + ll->costs->doorbell_ps;
         append(ll, &r->nic, entry);
     }
     if (!r->nic_busy) send_first(ll, rank);
@@ -184,16 +192,11 @@ void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps)
     const uint32_t entry = take_first(ll, &ll->rank[rank].nic);
     const uint32_t group = group_of(ll, entry);
     struct ll_rank *to = &ll->rank[ll_peer(ll, group)];
-    const uint64_t start_ps = now_ps > to->nic_in_free_ps ? now_ps : to->nic_in_free_ps;
-    const uint64_t span_ps = service_ps(ll, entry);
-    const uint64_t land_ps = start_ps + span_ps;
-    to->nic_in_free_ps = land_ps;
-    to->use[LL_NIC_IN].busy_ps += span_ps;
-    to->use[LL_NIC_IN].stall_ps += start_ps - now_ps;
+    uint64_t land_ps;
+    (void)pass(ll, &to->nic_in, &to->use[LL_NIC_IN], entry, now_ps, &land_ps);
     if (is_short(ll, group))
         sim_engine_schedule(ll->engine, land_ps + ll->machine->nic_flight_ps, LL_CREDIT, group, 0);
     if (entry < ll->message_count) {
-        to->use[LL_NIC_IN].bytes += ll->row_bytes;
         ll->timing->land_ps[entry] = land_ps;
     } else {
         ll_flag_landed(ll, group, land_ps);

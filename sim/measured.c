@@ -202,7 +202,8 @@ static int read_rows(struct reader *reader, struct sim_measured *measured)
     while ((status = read_line(reader)) > 0) {
         if (reader->cells == 1 && reader->cell[0][0] == '\0') continue;
         if (reader->cells != width)
-            return refuse(reader, "line", reader->cell[0], "another number of cells than the header");
+            return refuse(reader, "line", reader->cell[0],
+                          "another number of cells than the header");
         if (measured->count == capacity) {
             capacity = capacity ? 2 * capacity : 256;
             struct sim_measured_row *grown = (struct sim_measured_row *)realloc(

@@ -26,9 +26,9 @@ struct sim_measured_row {
     char grade[4];
     char kernel[32], layout[16], routing[16];
     uint32_t nodes, gpus_per_node, ep, tokens, hidden, topk, experts, sms, capacity;
-    uint32_t moe_inter;                /* expert_compute */
+    uint32_t moe_inter;               /* expert_compute */
     uint32_t heads, batch, kv_tokens; /* attention */
-    uint64_t measured_ps;              /* Above 0. */
+    uint64_t measured_ps;             /* Above 0. */
     uint32_t line;
 };
 

@@ -56,7 +56,9 @@ static int parse_op(const struct sim_measured_row *row, struct question *questio
         if (strcmp(rest, suffixes[p]) != 0) continue;
         *part = (enum part)p;
         question->hook = p == PART_SEND || p == PART_RECV;
-        return question->hook && question->normal ? -1 : p == PART_NOTIFY && !question->normal ? -1 : 0;
+        return question->hook && question->normal      ? -1
+               : p == PART_NOTIFY && !question->normal ? -1
+                                                       : 0;
     }
     return -1;
 }
@@ -74,8 +76,10 @@ static bool same(const struct question *a, const struct question *b)
 static int check_row(const struct sim_measured_row *row, const char **why)
 {
     *why = NULL;
-    if (row->ep < 1 || row->ep > RANKS_MAX) *why = "ep: 1 to 1024";
-    else if (row->gpus_per_node < 1) *why = "gpus_per_node: at least 1";
+    if (row->ep < 1 || row->ep > RANKS_MAX)
+        *why = "ep: 1 to 1024";
+    else if (row->gpus_per_node < 1)
+        *why = "gpus_per_node: at least 1";
     else if (row->experts < row->ep || row->experts > SIM_EXPERTS_MAX ||
              row->experts % row->ep != 0)
         *why = "experts: a multiple of ep, at most 4096";
@@ -83,7 +87,8 @@ static int check_row(const struct sim_measured_row *row, const char **why)
         *why = "topk: 1 to 32, at most experts";
     else if (row->hidden < 128 || row->hidden % 128 != 0 || row->hidden > 65536)
         *why = "hidden: a multiple of 128 up to 65536";
-    else if (row->tokens > 65536) *why = "tokens_per_rank: at most 65536";
+    else if (row->tokens > 65536)
+        *why = "tokens_per_rank: at most 65536";
     else if (strcmp(row->dtype, "fp8") != 0 && strcmp(row->dtype, "bf16") != 0)
         *why = "dispatch_dtype: fp8 or bf16";
     return *why ? -1 : 0;
@@ -112,8 +117,8 @@ static int build(const struct question *question, uint32_t draw, struct bench *b
 {
     const struct sim_measured_row *row = question->row;
     const uint32_t nodes = (row->ep + row->gpus_per_node - 1) / row->gpus_per_node;
-    int64_t *choices = (int64_t *)calloc((size_t)row->ep * row->tokens * row->topk + 1,
-                                         sizeof *choices);
+    int64_t *choices =
+        (int64_t *)calloc((size_t)row->ep * row->tokens * row->topk + 1, sizeof *choices);
     struct sim_generator generator = {.kind = SIM_GENERATOR_UNIFORM,
                                       .experts = row->experts,
                                       .topk = row->topk,
@@ -187,9 +192,8 @@ static int run_draw(struct question *question, uint32_t draw, struct bench *benc
     if (sim_timing_open(&timing, row->ep, traffic.message_count[question->direction], err,
                         err_len) != 0)
         goto free_traffic;
-    status = question->normal
-                 ? sim_normal_time(bench->engine, &exchange, &timing, err, err_len)
-                 : sim_ll_time(bench->engine, &exchange, &timing, err, err_len);
+    status = question->normal ? sim_normal_time(bench->engine, &exchange, &timing, err, err_len)
+                              : sim_ll_time(bench->engine, &exchange, &timing, err, err_len);
     if (status == 0) add_answers(question, bench, &timing);
     sim_timing_close(&timing);
 free_traffic:
@@ -274,8 +278,7 @@ int sim_predict(const struct sim_measured *measured, const struct sim_predict_op
         snprintf(err, err_len, "%zu rows: out of memory", rows);
         goto free_all;
     }
-    if (!options->machines &&
-        sim_predict_machines(measured, &pool, machines, err, err_len) != 0)
+    if (!options->machines && sim_predict_machines(measured, &pool, machines, err, err_len) != 0)
         goto free_all;
     for (size_t i = 0; i < rows; i++) {
         const struct sim_measured_row *row = &measured->rows[i];

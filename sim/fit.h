@@ -1,0 +1,36 @@
+/* sim/fit.h - robust least squares over positive parameters: the numerical half of calibrate.
+ *
+ * Levenberg-Marquardt on relative steps, with the slopes taken by differences and every
+ * residual beyond `knee` weighed down (Huber), so that a spike in the data cannot pull a
+ * parameter far. A weak pull towards the start keeps what the data do not determine where it
+ * was; relative_error tells which those are. Deterministic: no libm, no random start. */
+#ifndef SIM_FIT_H
+#define SIM_FIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { SIM_FIT_PARAMETERS_MAX = 64 };
+
+struct sim_fit {
+    size_t parameters; /* 1..SIM_FIT_PARAMETERS_MAX. */
+    size_t residuals;
+    double *value;           /* [parameters], above 0: start and result. */
+    const double *min, *max; /* [parameters] */
+    double *relative_error;  /* [parameters]: one standard error over the value; 1 or more: the
+                                residuals say nothing of it. */
+    double knee;             /* Residuals beyond count linearly. */
+    double pull;             /* Standard deviation of the weak pull, relative: 1 = a factor 2. */
+    unsigned rounds;
+    void *context;
+    /* Residuals at value; parameter = the only one that differs from the last whole call, or
+     * parameters when all may: a caller may then keep what that one does not touch. */
+    int (*evaluate)(void *context, const double *value, size_t parameter, double *residual,
+                    char *err, size_t err_len);
+    void (*report)(void *context, unsigned round, double loss); /* Or NULL. */
+};
+
+/* 0, or -1 with err (memory, or what evaluate said). *loss is the mean Huber loss reached. */
+int sim_fit_run(struct sim_fit *fit, double *loss, char *err, size_t err_len);
+
+#endif
