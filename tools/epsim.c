@@ -23,6 +23,7 @@ static const struct command COMMANDS[] = {
     {"run", cmd_run, "simulate steps with generated routing"},
     {"replay", cmd_replay, "the same with routing from a captured trace"},
     {"diff", cmd_diff, "two runs or two folders: first difference, and times side by side"},
+    {"accuracy", cmd_accuracy, "predicted against measured times, by row and by group"},
     {"bench", cmd_bench, "the speed of the engine and of the reference themselves"},
     {NULL, NULL, NULL},
 };
