@@ -87,7 +87,7 @@ static bool before(const struct sim_cause_terms *terms, enum order order, uint32
     case BY_EXPERT_DOWN: return terms->expert[a] > terms->expert[b];
     case BY_COLUMN: return terms->column[a] < terms->column[b];
     }
-    assert(!"an order without a rule");
+    assert(false && "an order without a rule");
     return false;
 }
 
@@ -135,7 +135,7 @@ static float add_term(const struct sim_cause_terms *terms, const struct recipe *
     case ROUNDED_SUM: return to_bf16(terms->ll ? fmaf(row, weight, sum) : sum + row, false);
     case UNWEIGHTED: return sum + row;
     }
-    assert(!"a step without a rule");
+    assert(false && "a step without a rule");
     return 0.0f;
 }
 

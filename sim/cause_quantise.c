@@ -83,7 +83,7 @@ static float scale_of(enum scale_form form, float raw)
     case SCALE_ROUNDED_NEAREST: return power_of_two(amax * inv448 * 1.33333337f, false);
     case SCALE_FORMS: break;
     }
-    assert(!"a scale form without a formula");
+    assert(false && "a scale form without a formula");
     return 0.0f;
 }
 
@@ -138,7 +138,7 @@ static uint8_t code_of(enum code_form form, float x, float raw, float scale)
     case CODE_NOT_SATURATED: return ref_e4m3_from_f32_torch(x * (448.0f / amax));
     case CODE_FORMS: break;
     }
-    assert(!"a code form without a formula");
+    assert(false && "a code form without a formula");
     return 0;
 }
 

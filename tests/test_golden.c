@@ -345,6 +345,36 @@ START_TEST(folders_differ_where_a_bit_differs)
 }
 END_TEST
 
+/* "fp8.e3.x" as the documentation writes it: "TAG.eE.x". */
+static void documented_name(const char *name, char out[64])
+{
+    const char *dot = strchr(name, '.');
+    const char *last = strrchr(name, '.');
+
+    if (dot == NULL)
+        snprintf(out, 64, "`%s`", name);
+    else if (dot == last)
+        snprintf(out, 64, "`TAG%s`", last);
+    else
+        snprintf(out, 64, "`TAG.eE%s`", last);
+}
+
+START_TEST(every_key_of_the_captures_is_documented)
+{
+    const char *readme = test_read(test_tree_path("ref/README.md"), NULL);
+    struct sim_capture capture;
+
+    load(test_tree_path("tests/golden"), tree_cases[_i], &capture);
+    for (size_t i = 0; i < capture.rank[0].count; i++) {
+        char name[64];
+
+        documented_name(capture.rank[0].tensors[i].name, name);
+        ck_assert_msg(strstr(readme, name) != NULL, "ref/README.md does not say %s", name);
+    }
+    sim_capture_close(&capture);
+}
+END_TEST
+
 Suite *golden_suite(void);
 Suite *golden_suite(void)
 {
@@ -357,6 +387,7 @@ Suite *golden_suite(void)
     tcase_add_test(tcase, the_reference_behind_the_table_does_it_too);
     tcase_add_test(tcase, a_backend_that_is_wrong_once_fails);
     tcase_add_loop_test(tcase, a_flipped_bit_in_any_tensor_is_found_there, 0, 3);
+    tcase_add_loop_test(tcase, every_key_of_the_captures_is_documented, 0, 3);
     tcase_add_test(tcase, the_command_names_the_place_in_json);
     tcase_add_test(tcase, rows_in_each_others_place_are_named);
     tcase_add_test(tcase, a_missing_rank_is_a_broken_question);
