@@ -6,6 +6,9 @@
  * width, since sums keep their written order, and fmaf() rounds once in either form
  * (tests/test_hot.c runs both).
  *
+ * Static functions only: clang 14 gives the function that chooses another name than gcc does,
+ * under which no other file finds it.
+ *
  * The best name differs by compiler: gcc 12 knows arch=x86-64-v3 (AVX2 + FMA) here, clang 14
  * does not, and a plain "avx2" would take precedence over "fma" on both and lose the
  * instruction. REF_HOT is empty elsewhere, under ThreadSanitizer (whose runtime the load-time

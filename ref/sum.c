@@ -11,10 +11,9 @@
 
 enum { CHANNELS = REF_GROUP_CHANNELS };
 
-REF_HOT void ref_sum_weighted(uint32_t hidden, const uint16_t *const *rows, const float *weights,
-                              uint32_t row_count, uint16_t *out)
+REF_HOT static void sum_weighted(uint32_t hidden, const uint16_t *const *rows, const float *weights,
+                                 uint32_t row_count, uint16_t *out)
 {
-    assert(hidden % CHANNELS == 0 && row_count <= REF_TOPK_MAX);
     for (uint32_t first = 0; first < hidden; first += CHANNELS) {
         float sum[CHANNELS] = {0};
         for (uint32_t i = 0; i < row_count; i++) {
@@ -27,10 +26,16 @@ REF_HOT void ref_sum_weighted(uint32_t hidden, const uint16_t *const *rows, cons
     }
 }
 
-REF_HOT void ref_sum_plain(uint32_t hidden, const uint16_t *const *rows, uint32_t row_count,
-                           const uint16_t *bias0, const uint16_t *bias1, uint16_t *out)
+void ref_sum_weighted(uint32_t hidden, const uint16_t *const *rows, const float *weights,
+                      uint32_t row_count, uint16_t *out)
 {
     assert(hidden % CHANNELS == 0 && row_count <= REF_TOPK_MAX);
+    sum_weighted(hidden, rows, weights, row_count, out);
+}
+
+REF_HOT static void sum_plain(uint32_t hidden, const uint16_t *const *rows, uint32_t row_count,
+                              const uint16_t *bias0, const uint16_t *bias1, uint16_t *out)
+{
     for (uint32_t first = 0; first < hidden; first += CHANNELS) {
         float sum[CHANNELS] = {0};
         if (bias0 != NULL)
@@ -44,4 +49,11 @@ REF_HOT void ref_sum_plain(uint32_t hidden, const uint16_t *const *rows, uint32_
         }
         for (uint32_t c = 0; c < CHANNELS; c++) out[first + c] = ref_bf16_from_f32(sum[c]);
     }
+}
+
+void ref_sum_plain(uint32_t hidden, const uint16_t *const *rows, uint32_t row_count,
+                   const uint16_t *bias0, const uint16_t *bias1, uint16_t *out)
+{
+    assert(hidden % CHANNELS == 0 && row_count <= REF_TOPK_MAX);
+    sum_plain(hidden, rows, row_count, bias0, bias1, out);
 }

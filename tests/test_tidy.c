@@ -79,6 +79,8 @@ static const struct {
      "fabric/c.c:5: wall clock or libc random numbers in a model\n"},
     {"ref/d.c", "#include <stdlib.h>\n\nvoid *ref_d(void)\n{\n    return malloc(1);\n}\n",
      "ref/d.c:5: allocates in ref_d, not in a function that opens or loads something\n"},
+    {"ref/e.c", "#define REF_HOT\n\nREF_HOT void ref_e(void);\n",
+     "ref/e.c:3: REF_HOT on a function that is not static, which clang cannot link\n"},
     {"traces/e.h", "#ifndef E\n#define E\nint trace_e(size_t n);\n#endif\n",
      "traces/e.h:1: does not compile alone in C\ntraces/e.h:1: does not compile alone in C++\n"},
     {"traces/f.h", "int trace_f(int class);\n", "traces/f.h:1: does not compile alone in C++\n"},

@@ -11,20 +11,20 @@ cd "${1:-$(dirname "$0")/..}" || exit 2
 
 # Files of sim/ and fabric/ for statistics, fits, benchmarks: double is allowed there.
 double_files='sim/bench_engine.c sim/bench_engine.h sim/bench_ref.c sim/bench_ref.h
-    sim/summary_json.c'
+    sim/fit.c sim/fit.h sim/summary_json.c'
 # Files of sim/ and fabric/ that may read the wall clock: benchmarks.
 clock_files='sim/bench_engine.c sim/bench_ref.c'
 # Memory is taken when something is opened, loaded or built, by functions whose names say so...
 alloc_functions='(^|_)(open|load|create|init|read|parse|map|grow|reserve|build|alloc)(_|$)'
 # ...in files that work before any event runs or after the last one...
 alloc_files='sim/bench_engine.c sim/bench_ref.c sim/capture.c sim/case_list.c sim/cause.c
-    sim/expect.c sim/expect_ll.c sim/expect_normal.c sim/inputs.c sim/measured.c
+    sim/expect.c sim/expect_ll.c sim/expect_normal.c sim/fit.c sim/inputs.c sim/measured.c
     sim/predict.c sim/replica.c sim/rules_routing.c sim/side.c sim/summary.c sim/verify.c
     traces/db_compare.c traces/db_read.c traces/safetensors.c traces/safetensors_write.c'
 # ...and in these functions: a pool that doubles, or what one exchange needs before its events.
-alloc_exceptions='fabric/yaml.c:take sim/engine.c:heap_push sim/engine.c:fresh_node
+alloc_exceptions='fabric/yaml.c:take sim/engine_queue.c:heap_push sim/engine_queue.c:fresh_node
     sim/normal.c:report_messages sim/normal_node.c:normal_node_run sim/normal_plan.c:list_rows
-    sim/run.c:sim_run_play sim/traffic.c:sim_traffic_numbers'
+    sim/run.c:sim_run_play sim/traffic_parts.c:sim_traffic_numbers'
 
 declare -a folders=()
 for folder in ref fabric traces kernels sim tools tests; do
@@ -93,7 +93,7 @@ lines()
         is_c = FILENAME !~ /\.sh$/
         modelled = folder == "sim" || folder == "fabric"
         sized = folder ~ /^(ref|fabric|traces|sim)$/
-        in_comment = 0; start = 0; name = ""
+        in_comment = 0; start = 0; name = ""; double_seen = 0
     }
     length($0) > 100 { problem(FNR, "line of " length($0) " columns, at most 100") }
     /[^\t -~]/ { problem(FNR, "not ASCII") }
@@ -125,7 +125,10 @@ lines()
             problem(FNR, "allocates in " (name == "" ? "no function" : name) \
                     ", not in a function that opens or loads something")
     }
-    modelled && has_word(text, "double") && !listed(double_files, FILENAME) {
+    /^REF_HOT / && !/^REF_HOT static / {
+        problem(FNR, "REF_HOT on a function that is not static, which clang cannot link")
+    }
+    modelled && has_word(text, "double") && !double_seen++ && !listed(double_files, FILENAME) {
         problem(FNR, "double outside the files for statistics, fits and generators")
     }
     modelled && !listed(clock_files, FILENAME) &&
