@@ -1,4 +1,4 @@
-/* sim/accuracy.c - statistics of predictions. */
+/* sim/accuracy.c - errors by group, and the two yardsticks. */
 #include "sim/accuracy.h"
 
 #include <assert.h>
@@ -7,102 +7,181 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double relative(const struct sim_measured *measured, const uint64_t *predicted_ps, size_t i)
+static double absolute(double x)
 {
-    assert(measured->rows[i].measured_ps > 0);
-    return (double)predicted_ps[i] / (double)measured->rows[i].measured_ps - 1.0;
+    return x < 0 ? -x : x;
 }
 
-static int compare_doubles(const void *left, const void *right)
+static int by_value(const void *a, const void *b)
 {
-    const double a = *(const double *)left, b = *(const double *)right;
-    return a < b ? -1 : a > b;
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
-/* Fill median, p90 and bias from count signed errors, which are overwritten. */
-static void sum_up(double *errors, size_t count, struct sim_accuracy_group *group)
+static double middle(const double *sorted, size_t count)
 {
-    double sum = 0.0;
-    group->count = count;
-    if (count == 0) return;
-    for (size_t i = 0; i < count; i++) {
-        sum += errors[i];
-        if (errors[i] < 0.0) errors[i] = -errors[i];
-    }
-    qsort(errors, count, sizeof *errors, compare_doubles);
-    group->bias = sum / (double)count;
-    group->median =
-        count % 2 == 1 ? errors[count / 2] : (errors[count / 2 - 1] + errors[count / 2]) / 2.0;
-    group->p90 = errors[(9 * count + 9) / 10 - 1];
+    return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
 }
 
-static bool graded(const struct sim_measured_row *row, const char *grades)
+/* scratch has room for count. */
+static struct sim_accuracy_errors judge(const double *error, size_t count, double *scratch)
 {
-    return grades[0] == '\0' || (row->grade[0] != '\0' && strchr(grades, row->grade[0]) != NULL);
+    struct sim_accuracy_errors out = {0, 0, 0};
+    if (count == 0) return out;
+    memcpy(scratch, error, count * sizeof *scratch);
+    qsort(scratch, count, sizeof *scratch, by_value);
+    out.bias = middle(scratch, count);
+    for (size_t i = 0; i < count; i++) scratch[i] = absolute(error[i]);
+    qsort(scratch, count, sizeof *scratch, by_value);
+    out.median = middle(scratch, count);
+    out.p90 = scratch[(9 * count + 9) / 10 - 1];
+    return out;
 }
 
-struct sim_accuracy_group sim_accuracy_over(const struct sim_measured *measured,
-                                            const uint64_t *predicted_ps, const char *mode,
-                                            const char *grades)
+static bool same_curve(const struct sim_measured_row *a, const struct sim_measured_row *b)
 {
-    struct sim_accuracy_group group = {.count = 0};
-    double *errors = (double *)malloc((measured->count + 1) * sizeof *errors);
-    size_t count = 0;
-
-    snprintf(group.mode, sizeof group.mode, "%s", mode);
-    for (size_t i = 0; errors != NULL && i < measured->count; i++)
-        if ((mode[0] == '\0' || strcmp(measured->rows[i].mode, mode) == 0) &&
-            graded(&measured->rows[i], grades))
-            errors[count++] = relative(measured, predicted_ps, i);
-    if (errors != NULL) sum_up(errors, count, &group);
-    free(errors);
-    return group;
+    return strcmp(a->machine, b->machine) == 0 && strcmp(a->stack, b->stack) == 0 &&
+           strcmp(a->mode, b->mode) == 0 && strcmp(a->op, b->op) == 0 &&
+           strcmp(a->dtype, b->dtype) == 0 && a->ep == b->ep && a->nodes == b->nodes &&
+           a->hidden == b->hidden && a->topk == b->topk && a->experts == b->experts &&
+           a->sms == b->sms;
 }
 
-double sim_accuracy_within(const struct sim_measured *measured, const uint64_t *predicted_ps,
-                           const char *grades)
+/* The line through row's curve that is best in relative terms, at row's tokens. One point, or
+ * all at the same tokens: their mean. */
+static double line_at(const struct sim_measured *measured, const struct sim_measured_row *row)
 {
-    size_t count = 0, within = 0;
+    double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
     for (size_t i = 0; i < measured->count; i++) {
-        const double ratio = relative(measured, predicted_ps, i) + 1.0;
-        if (!graded(&measured->rows[i], grades)) continue;
-        count++;
-        within += ratio <= 1.5 && ratio >= 1.0 / 1.5;
+        const struct sim_measured_row *other = &measured->rows[i];
+        if (!same_curve(row, other)) continue;
+        const double x = other->tokens, y = (double)other->measured_ps, weight = 1 / (y * y);
+        w += weight;
+        wx += weight * x;
+        wy += weight * y;
+        wxx += weight * x * x;
+        wxy += weight * x * y;
     }
-    return count > 0 ? (double)within / (double)count : 0.0;
+    const double spread = w * wxx - wx * wx;
+    if (spread <= 1e-9 * w * wxx) return wy / w;
+    const double slope = (w * wxy - wx * wy) / spread;
+    return (wy - slope * wx) / w + slope * row->tokens;
 }
 
-static bool same_group(const struct sim_measured_row *a, const struct sim_measured_row *b)
+enum total { TOTAL_LL, TOTAL_NORMAL, TOTAL_NOTIFY, TOTALS };
+
+static enum total total_of(const struct sim_measured_row *row)
 {
-    return strcmp(a->machine, b->machine) == 0 && strcmp(a->mode, b->mode) == 0 &&
-           strcmp(a->op, b->op) == 0 && a->ep == b->ep;
+    if (strcmp(row->mode, "ll") == 0) return TOTAL_LL;
+    return strstr(row->op, "_notify") ? TOTAL_NOTIFY : TOTAL_NORMAL;
 }
 
-int64_t sim_accuracy_groups(const struct sim_measured *measured, const uint64_t *predicted_ps,
-                            struct sim_accuracy_group *groups, char *err, size_t err_len)
+static bool in_group(const struct sim_accuracy_group *group, const struct sim_measured_row *row)
 {
-    double *errors = (double *)malloc((measured->count + 1) * sizeof *errors);
-    int64_t found = 0;
+    return strcmp(group->machine, row->machine) == 0 && strcmp(group->mode, row->mode) == 0 &&
+           strcmp(group->op, row->op) == 0 && strcmp(group->grade, row->grade) == 0 &&
+           group->ep == row->ep;
+}
 
-    if (errors == NULL) {
-        snprintf(err, err_len, "%zu rows: out of memory", measured->count);
-        return -1;
+/* Goals exclude grade C, except that notify has no other. */
+static bool in_total(enum total total, const struct sim_measured_row *row)
+{
+    return total_of(row) == total && (total == TOTAL_NOTIFY || strcmp(row->grade, "C") != 0);
+}
+
+struct errors { /* Of every row, and room to gather a group's. */
+    double *model, *rule, *line, *gathered, *scratch;
+};
+
+static void fill_group(const struct sim_measured *measured, const struct errors *errors,
+                       const bool *member, struct sim_accuracy_group *group)
+{
+    const double *const from[3] = {errors->model, errors->rule, errors->line};
+    struct sim_accuracy_errors *const to[3] = {&group->model, &group->rule, &group->line};
+    for (int e = 0; e < 3; e++) {
+        size_t count = 0;
+        for (size_t i = 0; i < measured->count; i++)
+            if (member[i]) errors->gathered[count++] = from[e][i];
+        *to[e] = judge(errors->gathered, count, errors->scratch);
+        group->rows = count;
     }
+    for (size_t i = 0; i < measured->count; i++)
+        group->within += member[i] && errors->model[i] <= 0.5 && errors->model[i] >= -1.0 / 3;
+}
+
+static void group_rows(const struct sim_measured *measured, const struct errors *errors,
+                       bool *member, struct sim_accuracy *accuracy)
+{
+    static const char *const modes[TOTALS] = {"ll", "normal", "normal"};
+    static const char *const ops[TOTALS] = {"all", "transmit", "notify"};
     for (size_t i = 0; i < measured->count; i++) {
         const struct sim_measured_row *row = &measured->rows[i];
-        size_t count = 0, first = 0;
-        while (!same_group(&measured->rows[first], row)) first++;
-        if (first < i) continue; /* Summed up where it first appeared. */
-        for (size_t j = i; j < measured->count; j++)
-            if (same_group(&measured->rows[j], row))
-                errors[count++] = relative(measured, predicted_ps, j);
-        struct sim_accuracy_group group = {.ep = row->ep};
-        snprintf(group.machine, sizeof group.machine, "%s", row->machine);
-        snprintf(group.mode, sizeof group.mode, "%s", row->mode);
-        snprintf(group.op, sizeof group.op, "%s", row->op);
-        sum_up(errors, count, &group);
-        groups[found++] = group;
+        size_t g = 0;
+        while (g < accuracy->count && !in_group(&accuracy->groups[g], row)) g++;
+        if (g < accuracy->count) continue;
+        struct sim_accuracy_group *group = &accuracy->groups[accuracy->count++];
+        memcpy(group->machine, row->machine, sizeof group->machine);
+        memcpy(group->mode, row->mode, sizeof group->mode);
+        memcpy(group->op, row->op, sizeof group->op);
+        memcpy(group->grade, row->grade, sizeof group->grade);
+        group->ep = row->ep;
+        for (size_t j = 0; j < measured->count; j++)
+            member[j] = in_group(group, &measured->rows[j]);
+        fill_group(measured, errors, member, group);
     }
-    free(errors);
-    return found;
+    for (int t = 0; t < TOTALS; t++) {
+        struct sim_accuracy_group *group = &accuracy->groups[accuracy->count];
+        size_t count = 0;
+        for (size_t j = 0; j < measured->count; j++)
+            count += member[j] = in_total((enum total)t, &measured->rows[j]);
+        if (count == 0) continue;
+        snprintf(group->machine, sizeof group->machine, "all");
+        snprintf(group->mode, sizeof group->mode, "%s", modes[t]);
+        snprintf(group->op, sizeof group->op, "%s", ops[t]);
+        snprintf(group->grade, sizeof group->grade, t == TOTAL_NOTIFY ? "*" : "A,B");
+        fill_group(measured, errors, member, group);
+        accuracy->count++;
+    }
+}
+
+int sim_accuracy_compute(const struct sim_measured *measured, const uint64_t *predicted_ps,
+                         const uint64_t *floor_ps, struct sim_accuracy *accuracy, char *err,
+                         size_t err_len)
+{
+    const size_t rows = measured->count;
+    double *numbers = (double *)calloc(5 * rows + 1, sizeof *numbers);
+    bool *member = (bool *)calloc(rows + 1, sizeof *member);
+    struct sim_accuracy made = {
+        .groups = (struct sim_accuracy_group *)calloc(rows + TOTALS, sizeof *made.groups)};
+    int status = -1;
+
+    assert(measured->kind == SIM_MEASURED_CALIBRATE);
+    if (!numbers || !member || !made.groups) {
+        snprintf(err, err_len, "errors of %zu rows: out of memory", rows);
+        goto free_scratch;
+    }
+    const struct errors errors = {numbers, numbers + rows, numbers + 2 * rows, numbers + 3 * rows,
+                                  numbers + 4 * rows};
+    for (size_t i = 0; i < rows; i++) {
+        const double measured_ps = (double)measured->rows[i].measured_ps;
+        assert(measured_ps > 0);
+        errors.model[i] = (double)predicted_ps[i] / measured_ps - 1;
+        errors.rule[i] = (double)floor_ps[i] / measured_ps - 1;
+        errors.line[i] = line_at(measured, &measured->rows[i]) / measured_ps - 1;
+    }
+    group_rows(measured, &errors, member, &made);
+    *accuracy = made;
+    made.groups = NULL;
+    status = 0;
+free_scratch:
+    free(made.groups);
+    free(member);
+    free(numbers);
+    return status;
+}
+
+void sim_accuracy_free(struct sim_accuracy *accuracy)
+{
+    free(accuracy->groups);
+    memset(accuracy, 0, sizeof *accuracy);
 }

@@ -1,7 +1,8 @@
-/* sim/accuracy.h - how far predictions are from measurements, by group.
+/* sim/accuracy.h - how far predictions lie from measurements, and what simpler rules reach.
  *
- * An error is |predicted / measured - 1|. Groups are rows of one machine, mode, operation and
- * number of ranks, in the order in which they first appear. */
+ * Two yardsticks stand beside the model: `rule`, bytes over the datasheet rate of the busiest
+ * link, and `line`, the best a + b x tokens for each curve (rows that differ in tokens alone),
+ * fitted to the very rows it is judged on. */
 #ifndef SIM_ACCURACY_H
 #define SIM_ACCURACY_H
 
@@ -9,29 +10,32 @@
 #include <stdint.h>
 #include "sim/measured.h"
 
-struct sim_accuracy_group {
-    char machine[96];
-    char mode[8];
-    char op[24];
-    uint32_t ep;
-    size_t count;
-    double median; /* Of the absolute error; 0.04 = 4 %. */
-    double p90;    /* 90th percentile, nearest rank. */
-    double bias;   /* Mean of predicted / measured - 1. */
+/* Errors are predicted / measured - 1. */
+struct sim_accuracy_errors {
+    double median; /* Of the absolute error. */
+    double p90;    /* The same: nine rows of ten are no worse. */
+    double bias;   /* Median of the signed error. */
 };
 
-/* The rows that `mode` ("" = any) and grades ("AB": any of these letters; "" = any) choose,
- * summed up as one. machine and op are "". */
-struct sim_accuracy_group sim_accuracy_over(const struct sim_measured *measured,
-                                            const uint64_t *predicted_ps, const char *mode,
-                                            const char *grades);
+struct sim_accuracy_group {
+    char machine[96], mode[8], op[24], grade[4];
+    uint32_t ep; /* 0 = all. */
+    size_t rows;
+    size_t within; /* Rows within a factor of 1.5. */
+    struct sim_accuracy_errors model, rule, line;
+};
 
-/* Share of the rows of these grades whose prediction is within 1.5 times the measurement. */
-double sim_accuracy_within(const struct sim_measured *measured, const uint64_t *predicted_ps,
-                           const char *grades);
+struct sim_accuracy {
+    size_t count;
+    struct sim_accuracy_group *groups; /* Owned; in order of first appearance, then totals. */
+};
 
-/* groups [measured->count at most]; returns how many. -1 with err when memory is short. */
-int64_t sim_accuracy_groups(const struct sim_measured *measured, const uint64_t *predicted_ps,
-                            struct sim_accuracy_group *groups, char *err, size_t err_len);
+/* Groups by (machine, mode, op, ep, grade), then the totals by mode that goals are set for:
+ * grades A and B, notify apart. predicted_ps and floor_ps as sim_predict gives them. 0, or -1
+ * with err. */
+int sim_accuracy_compute(const struct sim_measured *measured, const uint64_t *predicted_ps,
+                         const uint64_t *floor_ps, struct sim_accuracy *accuracy, char *err,
+                         size_t err_len);
+void sim_accuracy_free(struct sim_accuracy *accuracy); /* Safe on a zeroed struct. */
 
 #endif

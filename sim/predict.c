@@ -26,6 +26,7 @@ struct question {
     enum sim_direction direction;
     bool normal, hook;
     uint64_t answer_ps[PARTS];
+    uint64_t floor_ps;
 };
 
 struct job {
@@ -165,6 +166,7 @@ static void add_answers(struct question *question, const struct bench *bench,
         sum_ps[PART_NOTIFY] += timing->notify_ps[r];
     }
     for (int p = 0; p < PARTS; p++) question->answer_ps[p] += sum_ps[p] / timing->ranks;
+    question->floor_ps += timing->floor_ps;
 }
 
 static int run_draw(struct question *question, uint32_t draw, struct bench *bench, char *err,
@@ -209,9 +211,11 @@ static int answer(struct question *question, struct bench *bench, char *err, siz
     if (draws < 1) draws = 1;
     if (draws > DRAWS_MAX) draws = DRAWS_MAX;
     memset(question->answer_ps, 0, sizeof question->answer_ps);
+    question->floor_ps = 0;
     for (uint32_t d = 0; d < draws; d++)
         if (run_draw(question, d, bench, err, err_len) != 0) return -1;
     for (int p = 0; p < PARTS; p++) question->answer_ps[p] /= draws;
+    question->floor_ps /= draws;
     return 0;
 }
 
@@ -261,7 +265,7 @@ static int refuse_row(const struct sim_measured_row *row, const char *why, char 
 }
 
 int sim_predict(const struct sim_measured *measured, const struct sim_predict_options *options,
-                uint64_t *predicted_ps, char *err, size_t err_len)
+                uint64_t *predicted_ps, uint64_t *floor_ps, char *err, size_t err_len)
 {
     const size_t rows = measured->count;
     struct fabric_machine *pool = NULL;
@@ -297,9 +301,11 @@ int sim_predict(const struct sim_measured *measured, const struct sim_predict_op
         asked[i] = q;
     }
     status = run_all(&job, options->threads);
-    for (size_t i = 0; status == 0 && i < rows; i++)
-        if (!options->wanted || options->wanted[i])
-            predicted_ps[i] = questions[asked[i]].answer_ps[part[i]];
+    for (size_t i = 0; status == 0 && i < rows; i++) {
+        if (options->wanted && !options->wanted[i]) continue;
+        predicted_ps[i] = questions[asked[i]].answer_ps[part[i]];
+        if (floor_ps) floor_ps[i] = questions[asked[i]].floor_ps;
+    }
 free_all:
     free(pool);
     free(machines);

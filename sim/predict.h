@@ -19,10 +19,11 @@ struct sim_predict_options {
     const bool *wanted; /* [rows]: false = leave predicted_ps[i] alone; NULL = all. */
 };
 
-/* predicted_ps[i] for row i of a calibrate file. 0, or -1 with err: an unknown machine, a row
- * that no kernel could run. */
+/* predicted_ps[i] for row i of a calibrate file, and floor_ps[i] (NULL: not wanted), which no
+ * schedule on that machine can beat (send and receive halves: that of the whole). 0, or -1
+ * with err: an unknown machine, a row that no kernel could run. */
 int sim_predict(const struct sim_measured *measured, const struct sim_predict_options *options,
-                uint64_t *predicted_ps, char *err, size_t err_len);
+                uint64_t *predicted_ps, uint64_t *floor_ps, char *err, size_t err_len);
 
 /* The machines of all rows, loaded once each, with the row's stack selected: out[i] for row i.
  * *pool holds them; free it. An unknown machine is an error, an unknown stack is not. */

@@ -1,6 +1,6 @@
 /* tests/test_accuracy.c - error statistics by hand, and the command's contract.
  *
- * Method: five rows with invented predictions, answers worked out on paper; then the command on a
+ * Method: few rows with invented predictions, answers worked out on paper; then the command on a
  * small file of our own and on broken ones. */
 #include <check.h>
 #include <jansson.h>
@@ -30,22 +30,75 @@ START_TEST(medians_percentiles_and_bias_by_hand)
     const struct sim_measured measured = {SIM_MEASURED_CALIBRATE, 5, rows};
     /* Signed errors: 0.1, -0.2, -0.3, 1.0, 0.6. */
     const uint64_t predicted_ps[] = {1100, 800, 700, 2000, 1600};
-    struct sim_accuracy_group groups[5];
+    const uint64_t floor_ps[] = {500, 500, 500, 500, 500};
+    struct sim_accuracy accuracy;
     char err[128];
-    ck_assert_int_eq(sim_accuracy_groups(&measured, predicted_ps, groups, err, sizeof err), 3);
-    /* a, dispatch: 0.1, 0.3, 1.0: median 0.3, 90th percentile the third, bias 0.8 / 3. */
-    ck_assert_str_eq(groups[0].machine, "a");
-    ck_assert_uint_eq(groups[0].count, 3);
-    ck_assert_double_eq_tol(groups[0].median, 0.3, 1e-12);
-    ck_assert_double_eq_tol(groups[0].p90, 1.0, 1e-12);
-    ck_assert_double_eq_tol(groups[0].bias, 0.8 / 3, 1e-12);
-    ck_assert_str_eq(groups[1].op, "combine");
-    ck_assert_str_eq(groups[2].machine, "b");
-    /* Grades A and B: 0.1, 0.2, 0.3, 0.6: median 0.25; all but the last within 1.5x. */
-    const struct sim_accuracy_group all = sim_accuracy_over(&measured, predicted_ps, "ll", "AB");
-    ck_assert_uint_eq(all.count, 4);
-    ck_assert_double_eq_tol(all.median, 0.25, 1e-12);
-    ck_assert_double_eq_tol(sim_accuracy_within(&measured, predicted_ps, "AB"), 0.75, 1e-12);
+    ck_assert_int_eq(
+        sim_accuracy_compute(&measured, predicted_ps, floor_ps, &accuracy, err, sizeof err), 0);
+    /* Four groups (grades stand apart) and one total, LL of grades A and B. */
+    ck_assert_uint_eq(accuracy.count, 5);
+    const struct sim_accuracy_group *group = accuracy.groups;
+    ck_assert_str_eq(group[0].machine, "a");
+    ck_assert_str_eq(group[0].grade, "A");
+    ck_assert_uint_eq(group[0].rows, 1);
+    ck_assert_double_eq_tol(group[0].model.median, 0.1, 1e-12);
+    ck_assert_str_eq(group[1].op, "combine");
+    ck_assert_double_eq_tol(group[1].model.bias, -0.2, 1e-12);
+    ck_assert_str_eq(group[2].grade, "B");
+    ck_assert_str_eq(group[3].grade, "C");
+    ck_assert_str_eq(group[4].machine, "b");
+    sim_accuracy_free(&accuracy);
+}
+END_TEST
+
+/* Grades A and B of the same: 0.1, -0.2, -0.3, 0.6. Median of sizes 0.25, of signed -0.05, the
+ * 90th percentile is the fourth of four; 0.6 is outside 1.5x. A floor of half is -0.5. */
+START_TEST(the_total_leaves_grade_c_out)
+{
+    struct sim_measured_row rows[] = {row("a", "dispatch", "A"), row("a", "combine", "A"),
+                                      row("a", "dispatch", "B"), row("a", "dispatch", "C"),
+                                      row("a", "dispatch", "A")};
+    const struct sim_measured measured = {SIM_MEASURED_CALIBRATE, 5, rows};
+    const uint64_t predicted_ps[] = {1100, 800, 700, 2000, 1600};
+    const uint64_t floor_ps[] = {500, 500, 500, 500, 500};
+    struct sim_accuracy accuracy;
+    char err[128];
+    ck_assert_int_eq(
+        sim_accuracy_compute(&measured, predicted_ps, floor_ps, &accuracy, err, sizeof err), 0);
+    const struct sim_accuracy_group *all = &accuracy.groups[accuracy.count - 1];
+    ck_assert_str_eq(all->machine, "all");
+    ck_assert_uint_eq(all->rows, 4);
+    ck_assert_uint_eq(all->within, 3);
+    ck_assert_double_eq_tol(all->model.median, 0.25, 1e-12);
+    ck_assert_double_eq_tol(all->model.p90, 0.6, 1e-12);
+    ck_assert_double_eq_tol(all->model.bias, -0.05, 1e-12);
+    ck_assert_double_eq_tol(all->rule.median, 0.5, 1e-12);
+    sim_accuracy_free(&accuracy);
+}
+END_TEST
+
+/* Points on 200 + 3 x tokens: the line finds them all; one point off shows. */
+START_TEST(the_line_of_a_curve_is_exact_on_a_line)
+{
+    struct sim_measured_row rows[4];
+    const uint64_t predicted_ps[4] = {1, 1, 1, 1};
+    const struct sim_measured measured = {SIM_MEASURED_CALIBRATE, 4, rows};
+    struct sim_accuracy accuracy;
+    char err[128];
+    for (uint32_t i = 0; i < 4; i++) {
+        rows[i] = row("a", "dispatch", "A");
+        rows[i].tokens = 10 * i * i;
+        rows[i].measured_ps = 200 + 3 * rows[i].tokens;
+    }
+    ck_assert_int_eq(
+        sim_accuracy_compute(&measured, predicted_ps, predicted_ps, &accuracy, err, sizeof err), 0);
+    ck_assert_double_eq_tol(accuracy.groups[0].line.p90, 0, 1e-9);
+    sim_accuracy_free(&accuracy);
+    rows[3].measured_ps *= 2;
+    ck_assert_int_eq(
+        sim_accuracy_compute(&measured, predicted_ps, predicted_ps, &accuracy, err, sizeof err), 0);
+    ck_assert_double_gt(accuracy.groups[0].line.p90, 0.05);
+    sim_accuracy_free(&accuracy);
 }
 END_TEST
 
@@ -76,7 +129,27 @@ START_TEST(rows_come_out_in_the_order_of_the_file)
         const double us = json_number_value(json_object_get(one, "measured_us"));
         ck_assert_msg(predicted > us / 2 && predicted < us * 2, "%s: %f", IDS[i], predicted);
     }
+    ck_assert_uint_eq(json_array_size(json_object_get(json, "groups")), 5);
     json_decref(json);
+}
+END_TEST
+
+START_TEST(ids_fall_back_to_file_and_line)
+{
+    const char *path = test_write_text(
+        test_temp_dir(), "no-id.csv",
+        "us,\"machine\",nodes,gpus_per_node,mode,op,ep,tokens_per_rank,hidden,topk,experts,"
+        "dispatch_dtype,comm_sms,source\r\n"
+        "16.1234567,h200-hgx,1,8,ll,dispatch,8,8,7168,8,256,fp8,,\"a \"\"quoted\"\", cell\"\r\n");
+    struct sim_measured measured;
+    char err[256] = "", id[128];
+    ck_assert_msg(sim_measured_read(path, &measured, err, sizeof err) == 0, "%s", err);
+    ck_assert_uint_eq(measured.count, 1);
+    snprintf(id, sizeof id, "%.80s:2", path);
+    ck_assert_str_eq(measured.rows[0].id, id);
+    ck_assert_str_eq(measured.rows[0].machine, "h200-hgx");
+    ck_assert_uint_eq(measured.rows[0].measured_ps, 16123456);
+    sim_measured_free(&measured);
 }
 END_TEST
 
@@ -97,6 +170,21 @@ START_TEST(files_that_cannot_be_predicted_are_refused)
     ck_assert_int_eq(output.status, 2);
     TEST_EPSIM(&output, "accuracy");
     ck_assert_int_eq(output.status, 2);
+    static const char *const ROWS[] = {
+        "x,h200-hgx,1,8,ll,reduce,8,8,7168,8,256,fp8,,128,16.0,A,,1\n",
+        "x,h200-hgx,1,8,ll,dispatch_notify,8,8,7168,8,256,fp8,,128,16.0,A,,1\n",
+        "x,h200-hgx,1,8,normal,dispatch_send,8,8,7168,8,256,fp8,,128,16.0,A,,1\n",
+        "x,h200-hgx,1,8,ll,dispatch,8,8,7168,8,250,fp8,,128,16.0,A,,1\n",
+        "x,h200-hgx,1,8,ll,dispatch,8,8,7168,8,256,fp8,,128,-1,A,,1\n",
+        "x,h200-hgx,1,8,ll,dispatch,8,8,7168,8,256,fp8,,128,0,A,,1\n",
+        "x,h200-hgx,1,8,ll,dispatch,8,8,7168,8,256,fp8,,128,16.0\n",
+        "x,h200-hgx,1,8,ll,dispatch,8,8.5,7168,8,256,fp8,,128,16.0,A,,1\n"};
+    for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
+        snprintf(text, sizeof text, "%s%s", HEADER, ROWS[i]);
+        TEST_EPSIM(&output, "accuracy", "--measured", test_write_text(folder, "d.csv", text));
+        ck_assert_msg(output.status == 2, "row %zu: status %d", i, output.status);
+        ck_assert_ptr_eq(strchr(output.err, '\n'), output.err + output.err_bytes - 1);
+    }
 }
 END_TEST
 
@@ -105,6 +193,9 @@ Suite *accuracy_suite(void)
     Suite *suite = suite_create("accuracy");
     TCase *tests = tcase_create("accuracy");
     tcase_add_test(tests, medians_percentiles_and_bias_by_hand);
+    tcase_add_test(tests, the_total_leaves_grade_c_out);
+    tcase_add_test(tests, the_line_of_a_curve_is_exact_on_a_line);
+    tcase_add_test(tests, ids_fall_back_to_file_and_line);
     tcase_add_test(tests, rows_come_out_in_the_order_of_the_file);
     tcase_add_test(tests, files_that_cannot_be_predicted_are_refused);
     suite_add_tcase(suite, tests);

@@ -1,172 +1,161 @@
-/* tools/cmd_accuracy.c - `epsim accuracy`: predicted against measured times. */
+/* tools/cmd_accuracy.c - the model against a file of measurements. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
 #include "sim/accuracy.h"
 #include "sim/predict.h"
 #include "tools/commands.h"
 #include "tools/table.h"
 
-static const char *const OPTIONS[] = {"threads", NULL};
+static const char *const options[] = {"threads", NULL};
 
-static const struct command_flag FLAGS[] = {
-    {"measured", "CSV", "measurements; their kind is told from the header line"},
+static const struct command_flag flags[] = {
+    {"measured", "CSV", "rows to predict; its header line tells the kind"},
     {"rows", NULL, "print every row, not only the groups"},
     {NULL, NULL, NULL},
 };
 
-static const struct command_spec SPEC = {
+static const struct command_spec spec = {
     .name = "accuracy",
     .arguments = "",
-    .summary = "Predict measured dispatch and combine times: errors by row and by group.",
-    .example = "epsim accuracy --measured measured.csv",
-    .options = OPTIONS,
-    .flags = FLAGS,
+    .summary =
+        "Predict every row of a file of measurements and say how far off. Beside the model:\n"
+        "rule = bytes over the datasheet rate of the busiest link; line = the best\n"
+        "a + b x tokens of each curve, fitted to the same rows.",
+    .example = "epsim accuracy --measured calibrate.csv",
+    .options = options,
+    .flags = flags,
 };
 
-struct result {
-    struct sim_measured measured;
-    uint64_t *predicted_ps;            /* [measured.count] */
-    struct sim_accuracy_group *groups; /* [group_count] */
-    int64_t group_count;
-};
-
-static json_t *group_json(const struct sim_accuracy_group *group)
+static json_t *errors_json(const struct sim_accuracy_errors *errors)
 {
-    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:f}", "machine", group->machine, "mode",
-                     group->mode, "op", group->op, "ep", (int)group->ep, "n", (int)group->count,
-                     "median_abs_error", group->median, "p90_abs_error", group->p90, "bias",
-                     group->bias);
+    return json_pack("{s:f, s:f, s:f}", "median_abs_error", errors->median, "p90_abs_error",
+                     errors->p90, "bias", errors->bias);
 }
 
-static json_t *result_json(const struct result *result)
+static json_t *document(const struct sim_measured *measured, const uint64_t *predicted_ps,
+                        const struct sim_accuracy *accuracy)
 {
-    static const char *const MODES[] = {"ll", "normal"};
-    const struct sim_measured *measured = &result->measured;
-    json_t *rows = json_array(), *groups = json_array(), *modes = json_object();
-
+    json_t *rows = json_array(), *groups = json_array();
     for (size_t i = 0; i < measured->count; i++)
         json_array_append_new(rows, json_pack("{s:s, s:f, s:f}", "id", measured->rows[i].id,
-                                              "predicted_us", (double)result->predicted_ps[i] / 1e6,
+                                              "predicted_us", (double)predicted_ps[i] / 1e6,
                                               "measured_us",
                                               (double)measured->rows[i].measured_ps / 1e6));
-    for (int64_t g = 0; g < result->group_count; g++)
-        json_array_append_new(groups, group_json(&result->groups[g]));
-    for (int m = 0; m < 2; m++) {
-        const struct sim_accuracy_group group =
-            sim_accuracy_over(measured, result->predicted_ps, MODES[m], "AB");
-        json_object_set_new(modes, MODES[m], group_json(&group));
+    for (size_t i = 0; i < accuracy->count; i++) {
+        const struct sim_accuracy_group *group = &accuracy->groups[i];
+        json_t *json =
+            json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:I}", "machine", group->machine, "mode",
+                      group->mode, "op", group->op, "ep", (int)group->ep, "grade", group->grade,
+                      "n", (json_int_t)group->rows, "within_1_5x", (json_int_t)group->within);
+        json_object_update_new(json, errors_json(&group->model));
+        json_object_set_new(json, "rule", errors_json(&group->rule));
+        json_object_set_new(json, "line", errors_json(&group->line));
+        json_array_append_new(groups, json);
     }
-    return json_pack("{s:o, s:o, s:o, s:f}", "rows", rows, "groups", groups, "grades_a_b", modes,
-                     "within_1_5x_a_b", sim_accuracy_within(measured, result->predicted_ps, "AB"));
+    return json_pack("{s:s, s:o, s:o}", "kind", sim_measured_kind_name(measured->kind), "rows",
+                     rows, "groups", groups);
 }
 
-static void print_rows(const struct result *result)
+static void print_rows(const struct sim_measured *measured, const uint64_t *predicted_ps)
 {
-    struct table *table = table_open("id|machine|mode|op|>EP|>tokens|>SMs|>measured us|>model us|"
-                                     ">error");
-    for (size_t i = 0; i < result->measured.count; i++) {
-        const struct sim_measured_row *row = &result->measured.rows[i];
+    struct table *table = table_open("id|machine|mode|op|>EP|>hidden|>tokens|>SMs|>measured us|"
+                                     ">model us|>error");
+    for (size_t i = 0; i < measured->count; i++) {
+        const struct sim_measured_row *row = &measured->rows[i];
+        const double us = (double)row->measured_ps / 1e6, model_us = (double)predicted_ps[i] / 1e6;
         table_cell(table, "%s", row->id);
         table_cell(table, "%s", row->machine);
         table_cell(table, "%s", row->mode);
         table_cell(table, "%s", row->op);
         table_cell(table, "%" PRIu32, row->ep);
+        table_cell(table, "%" PRIu32, row->hidden);
         table_cell(table, "%" PRIu32, row->tokens);
         if (row->sms == 0)
             table_cell(table, "-");
         else
             table_cell(table, "%" PRIu32, row->sms);
-        table_cell(table, "%.2f", (double)row->measured_ps / 1e6);
-        table_cell(table, "%.2f", (double)result->predicted_ps[i] / 1e6);
-        table_cell(table, "%+.1f %%",
-                   100.0 * ((double)result->predicted_ps[i] / (double)row->measured_ps - 1.0));
+        table_cell(table, "%.2f", us);
+        table_cell(table, "%.2f", model_us);
+        table_cell(table, "%+.1f %%", 100 * (model_us / us - 1));
     }
     table_print(table, stdout);
     table_close(table);
     putchar('\n');
 }
 
-static void print_groups(const struct result *result)
+static void print_table(const struct sim_accuracy *accuracy)
 {
-    static const char *const MODES[] = {"ll", "normal"};
-    struct table *table = table_open("machine|mode|op|>EP|>n|>median error|>90th percentile|>bias");
-    for (int64_t g = 0; g < result->group_count; g++) {
-        const struct sim_accuracy_group *group = &result->groups[g];
+    struct table *table =
+        table_open("machine|mode|op|>EP|grade|>rows|>median|>p90|>bias|>rule median|"
+                   ">line median|>in 1.5x");
+    for (size_t i = 0; i < accuracy->count; i++) {
+        const struct sim_accuracy_group *group = &accuracy->groups[i];
         table_cell(table, "%s", group->machine);
         table_cell(table, "%s", group->mode);
         table_cell(table, "%s", group->op);
-        table_cell(table, "%" PRIu32, group->ep);
-        table_cell(table, "%zu", group->count);
-        table_cell(table, "%.1f %%", 100.0 * group->median);
-        table_cell(table, "%.1f %%", 100.0 * group->p90);
-        table_cell(table, "%+.1f %%", 100.0 * group->bias);
+        if (group->ep > 0)
+            table_cell(table, "%" PRIu32, group->ep);
+        else
+            table_cell(table, "all");
+        table_cell(table, "%s", group->grade);
+        table_cell(table, "%zu", group->rows);
+        table_cell(table, "%.1f %%", 100 * group->model.median);
+        table_cell(table, "%.1f %%", 100 * group->model.p90);
+        table_cell(table, "%+.1f %%", 100 * group->model.bias);
+        table_cell(table, "%.0f %%", 100 * group->rule.median);
+        table_cell(table, "%.1f %%", 100 * group->line.median);
+        table_cell(table, "%zu", group->within);
     }
     table_print(table, stdout);
     table_close(table);
-    putchar('\n');
-    for (int m = 0; m < 2; m++) {
-        const struct sim_accuracy_group group =
-            sim_accuracy_over(&result->measured, result->predicted_ps, MODES[m], "AB");
-        printf("%-7s grades A and B: %zu rows, median error %.1f %%, 90th percentile %.1f %%\n",
-               MODES[m], group.count, 100.0 * group.median, 100.0 * group.p90);
-    }
-    printf("within 1.5x of the measurement, grades A and B: %.1f %% of rows\n",
-           100.0 * sim_accuracy_within(&result->measured, result->predicted_ps, "AB"));
 }
 
-/* -1: go on; otherwise the exit status, with err. */
-static int predict(const struct command_line *line, const char *path, struct result *result,
-                   char *err, size_t err_len)
+static int report(const struct command_line *line, const struct sim_measured *measured)
 {
-    const struct sim_predict_options options = {.threads = line->settings.threads};
-    if (sim_measured_read(path, &result->measured, err, err_len) != 0) return EXIT_USAGE;
-    if (result->measured.kind != SIM_MEASURED_CALIBRATE) {
-        snprintf(err, err_len,
-                 "%.200s: holds %s measurements: this version predicts dispatch and combine only",
-                 path, sim_measured_kind_name(result->measured.kind));
-        return EXIT_USAGE;
+    const struct sim_predict_options wanted = {.threads = line->settings.threads};
+    struct sim_accuracy accuracy = {.count = 0};
+    uint64_t *predicted_ps = (uint64_t *)calloc(2 * measured->count + 1, sizeof *predicted_ps);
+    uint64_t *floor_ps = predicted_ps ? predicted_ps + measured->count : NULL;
+    char err[512] = "out of memory";
+    int status = EXIT_OK;
+
+    if (!predicted_ps)
+        status = command_fail(&spec, EXIT_ENVIRONMENT, err);
+    else if (sim_predict(measured, &wanted, predicted_ps, floor_ps, err, sizeof err) != 0 ||
+             sim_accuracy_compute(measured, predicted_ps, floor_ps, &accuracy, err, sizeof err))
+        status = command_fail(&spec, EXIT_USAGE, err);
+    else if (line->json)
+        status = command_print_json(document(measured, predicted_ps, &accuracy));
+    else {
+        puts("Times are modelled; routing is drawn, since the measured one is not known.\n");
+        if (command_line_flag(line, "rows")) print_rows(measured, predicted_ps);
+        print_table(&accuracy);
     }
-    result->predicted_ps = (uint64_t *)calloc(result->measured.count + 1, sizeof(uint64_t));
-    result->groups =
-        (struct sim_accuracy_group *)calloc(result->measured.count + 1, sizeof *result->groups);
-    if (result->predicted_ps == NULL || result->groups == NULL) {
-        snprintf(err, err_len, "out of memory");
-        return EXIT_ENVIRONMENT;
-    }
-    if (sim_predict(&result->measured, &options, result->predicted_ps, err, err_len) != 0)
-        return EXIT_USAGE;
-    result->group_count =
-        sim_accuracy_groups(&result->measured, result->predicted_ps, result->groups, err, err_len);
-    return result->group_count < 0 ? EXIT_ENVIRONMENT : -1;
+    sim_accuracy_free(&accuracy);
+    free(predicted_ps);
+    return status;
 }
 
 int cmd_accuracy(int argc, char **argv)
 {
     struct command_line line;
-    struct result result = {.group_count = 0};
-    char err[1024] = "";
-    int status = command_line_parse(&SPEC, argc, argv, &line);
+    struct sim_measured measured = {.count = 0};
+    char err[512];
+    int status = command_line_parse(&spec, argc, argv, &line);
 
     if (status >= 0) return status;
     const char *path = command_line_flag(&line, "measured");
-    if (path == NULL)
-        return command_fail(&SPEC, EXIT_USAGE, "--measured: missing: name a CSV of measurements");
-    status = predict(&line, path, &result, err, sizeof err);
-    if (status >= 0) {
-        command_fail(&SPEC, status, err);
-    } else if (line.json) {
-        status = command_print_json(result_json(&result));
+    if (!path) return command_fail(&spec, EXIT_USAGE, "--measured CSV is missing");
+    if (sim_measured_read(path, &measured, err, sizeof err) != 0)
+        return command_fail(&spec, EXIT_USAGE, err);
+    if (measured.kind != SIM_MEASURED_CALIBRATE) {
+        snprintf(err, sizeof err, "%.256s: rows of kind %s: there is no model of them yet", path,
+                 sim_measured_kind_name(measured.kind));
+        status = command_fail(&spec, EXIT_USAGE, err);
     } else {
-        if (command_line_flag(&line, "rows") != NULL) print_rows(&result);
-        puts("times are modelled; routing is drawn, since the measured one is not known\n");
-        print_groups(&result);
-        status = EXIT_OK;
+        status = report(&line, &measured);
     }
-    free(result.predicted_ps);
-    free(result.groups);
-    sim_measured_free(&result.measured);
+    sim_measured_free(&measured);
     return status;
 }

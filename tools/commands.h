@@ -65,7 +65,7 @@ int cmd_models(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
-int cmd_accuracy(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
+int cmd_accuracy(int argc, char **argv);
 
 #endif
