@@ -35,8 +35,8 @@ START_TEST(medians_percentiles_and_bias_by_hand)
     char err[128];
     ck_assert_int_eq(
         sim_accuracy_compute(&measured, predicted_ps, floor_ps, &accuracy, err, sizeof err), 0);
-    /* Four groups (grades stand apart) and one total, LL of grades A and B. */
-    ck_assert_uint_eq(accuracy.count, 5);
+    /* Five groups (grades stand apart) and one total, LL of grades A and B. */
+    ck_assert_uint_eq(accuracy.count, 6);
     const struct sim_accuracy_group *group = accuracy.groups;
     ck_assert_str_eq(group[0].machine, "a");
     ck_assert_str_eq(group[0].grade, "A");

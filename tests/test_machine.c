@@ -172,7 +172,8 @@ static const struct {
     {CHILD "stacks: {x: {sm_count: 3}}\n", "mine.yaml:2: sm_count: 3: unknown field"},
     {CHILD "stacks: {x: 3}\n", "mine.yaml:2: x: 3: must hold ll or normal"},
     {CHILD "stacks: 3\n", "mine.yaml:2: stacks: 3: must hold stacks by name"},
-    {CHILD "stacks: {a: {}, b: {}, c: {}, d: {}, e: {}, f: {}, g: {}, h: {}, i: {}}\n",
+    /* The parent knows sglang-0.5.6. */
+    {CHILD "stacks: {sglang-0.5.6: {}, b: {}, c: {}, d: {}, e: {}, f: {}, g: {}, h: {}, i: {}}\n",
      "mine.yaml:2: i: more than 8 stacks"},
     {CHILD "stacks: {a-name-that-is-much-too-long-for-us: {}}\n",
      "mine.yaml:2: a-name-that-is-much-too-long-for-us: a stack's name has 1 to 31 bytes"},
