@@ -190,7 +190,8 @@ static int open_out(const char *in_folder, const char *out_folder, bool *created
     return -1;
 }
 
-int sim_expect_folder(const char *in_folder, const char *out_folder, uint64_t *cases,
+int sim_expect_folder(const char *in_folder, const char *out_folder,
+                      sim_expect_progress_fn progress, void *context, uint64_t *cases,
                       uint64_t *files, bool *usage, char *err, size_t err_len)
 {
     struct sim_case_list list;
@@ -205,9 +206,11 @@ int sim_expect_folder(const char *in_folder, const char *out_folder, uint64_t *c
         goto free_list;
     }
     if (open_out(in_folder, out_folder, &created, usage, err, err_len) != 0) goto free_list;
-    for (size_t i = 0; i < list.count; i++)
+    for (size_t i = 0; i < list.count; i++) {
         if (expect_case(&list.places[i], out_folder, &pending, usage, err, err_len) != 0)
             goto forget_pending;
+        if (progress != NULL) progress(context, i + 1, list.count);
+    }
     *usage = false;
     for (size_t i = 0; i < pending.count; i++) {
         if (rename(pending.paths[i][0], pending.paths[i][1]) == 0) continue;

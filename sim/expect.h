@@ -34,11 +34,14 @@ int sim_expect(const struct sim_capture *capture, const struct sim_inputs *input
                const struct sim_expect_options *options, struct sim_capture *results, char *err,
                size_t err_len);
 
+typedef void (*sim_expect_progress_fn)(void *context, uint64_t done, uint64_t cases);
+
 /* Every case of in_folder, computed and written to out_folder under the same file names (created
  * when it is not there; files of these names are replaced). Nothing is left in out_folder when
- * any case fails. *usage tells a broken question (exit 2) from a failing file system (exit 3).
- * *cases and *files count what was written. */
-int sim_expect_folder(const char *in_folder, const char *out_folder, uint64_t *cases,
+ * any case fails. progress may be NULL. *usage tells a broken question (exit 2) from a failing file
+ * system (exit 3). *cases and *files count what was written. */
+int sim_expect_folder(const char *in_folder, const char *out_folder,
+                      sim_expect_progress_fn progress, void *context, uint64_t *cases,
                       uint64_t *files, bool *usage, char *err, size_t err_len);
 
 /* The parts of sim_expect: one mode each, after the inputs were copied. */

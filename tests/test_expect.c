@@ -30,8 +30,8 @@ static void expect(struct sim_capture *results)
     uint64_t cases = 0, files = 0;
     char err[1024] = "";
     bool usage = false;
-    const int status =
-        sim_expect_folder(in_folder, out_folder, &cases, &files, &usage, err, sizeof(err));
+    const int status = sim_expect_folder(in_folder, out_folder, NULL, NULL, &cases, &files, &usage,
+                                         err, sizeof(err));
 
     ck_assert_msg(status == 0, "%s", err);
     ck_assert_uint_eq(cases, 1);

@@ -213,12 +213,12 @@ static void print_counted(const struct ledger *ledger)
                    ring * formula->reduce_scatter);
     table_print(table, stdout);
     table_close(table);
-    printf(
-        "counted from %s: mean of the MoE layers, all ranks together. wire: what leaves a "
-        "rank, with\nheaders and scales; rings for gather and reduce-scatter. Copies of a token: "
-        "LL %.4f, normal %.4f\n",
-        ledger->line.settings.routing, (double)ll->messages / tokens,
-        (double)normal->messages / tokens);
+    printf("counted: mean of %" PRIu64
+           " layers of %s, all ranks together. wire: what leaves a rank,\n"
+           "with headers and scales; rings for gather and reduce-scatter. Copies of a token: LL "
+           "%.4f,\nnormal %.4f\n",
+           layers, ledger->line.settings.routing, (double)ll->messages / tokens,
+           (double)normal->messages / tokens);
 }
 
 static void print_figures(const struct ledger *ledger)

@@ -9,10 +9,9 @@
 #include "tools/report_mismatch.h"
 #include "tools/table.h"
 
-static const char *const options[] = {"backend", NULL};
-
 static const struct command_flag flags[] = {
     {"golden", "DIR", "captures: NAME.rankR.safetensors, in DIR and the folders below it"},
+    {"backend", "NAME", "who computes: ref, cuda, PATH.so [ref]"},
     {"cases", NULL, "the built-in cases (not in this version)"},
     {NULL, NULL, NULL},
 };
@@ -22,7 +21,6 @@ static const struct command_spec spec = {
     .arguments = "",
     .summary = "Compare a backend with captures of the real kernels, bit by bit.",
     .example = "epsim verify --golden tests/golden --backend ref",
-    .options = options,
     .flags = flags,
 };
 
@@ -72,7 +70,8 @@ int cmd_verify(int argc, char **argv)
 
     if (status >= 0) return status;
     const char *golden = command_line_flag(&line, "golden");
-    const char *name = command_line_given(&line, "backend") ? line.settings.backend : "ref";
+    const char *backend_flag = command_line_flag(&line, "backend");
+    const char *name = backend_flag != NULL ? backend_flag : "ref";
     if (command_line_flag(&line, "cases") != NULL)
         return command_fail(&spec, EXIT_USAGE, "--cases: not in this version: use --golden DIR");
     if (golden == NULL || golden[0] == '\0')
