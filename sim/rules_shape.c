@@ -207,7 +207,7 @@ static void check_local_ranks(const struct sim_rules_input *input, struct sim_ru
         return;
     }
     if (ranks % nodes != 0) {
-        const uint64_t nearest = round_up(ranks, nodes) / nodes;
+        const uint64_t nearest = round_up(ranks, nodes);
         sim_rule_figures(rule, ranks, nodes, "a multiple of %u nodes", nodes);
         sim_rule_fail(rule, (int64_t)nearest, "%u ranks do not divide over %u nodes", ranks, nodes);
         return;
