@@ -1,0 +1,179 @@
+/* kernels/quantise.cuh - one warp casts four groups of 128 BF16 channels by any recipe.
+ *
+ * Half a warp holds a group, eight channels a lane, so that every load is 16 bytes and every
+ * store of codes 8 bytes side by side. A lane has eight channels of two groups, 256 apart: two
+ * loads in flight a step, and one set of shuffles finds both maxima, packed in a register.
+ *
+ * Finite values take the hardware's conversion. A group with an infinity or a NaN takes the
+ * element loop below, which writes out what each library does, NaN signs included; for finite
+ * groups that loop gives the same bytes, so the whole warp may take it. */
+#ifndef KERNELS_QUANTISE_CUH
+#define KERNELS_QUANTISE_CUH
+
+#include "kernels/device.cuh"
+#include "kernels/recipe.h"
+
+enum { STEP_GROUPS = 4, LANES_PER_GROUP = 16, LANE_CHANNELS = 8, STEP_CHANNELS = 512 };
+
+struct group_scale {
+    float stored; /* What is delivered. */
+    float factor; /* x is multiplied with it, or divided by it for BY_SCALE. */
+};
+
+/* The least power of two that is not below a positive scale; NaN stays NaN unless clamped. */
+static __device__ __forceinline__ float ceil_power(float scale, uint32_t round)
+{
+    const uint32_t bits = __float_as_uint(scale);
+    const uint32_t exponent = (bits >> 23) + ((bits & 0x7FFFFFu) != 0);
+
+    if (round == GPU_CEIL_POWER_CLAMPED)
+        return __uint_as_float((exponent < 1 ? 1u : exponent > 254 ? 254u : exponent) << 23);
+    return is_nan_bits(bits) ? scale : __uint_as_float(exponent << 23);
+}
+
+static __device__ __forceinline__ struct group_scale scale_of_max(const struct gpu_rule &rule,
+                                                                  float max)
+{
+    struct group_scale out;
+    const float floored = max < rule.max_floor ? rule.max_floor : max; /* NaN passes. */
+    const float plain = rule.scale == GPU_OVER_448
+                            ? __fdiv_rn(floored, 448.0f)
+                            : __fmul_rn(floored, __uint_as_float(0x3B124925u)); /* fp32(1/448) */
+    const float exact = plain < rule.scale_floor ? rule.scale_floor : plain;
+
+    out.stored = rule.round == GPU_EXACT ? exact : ceil_power(exact, rule.round);
+    switch (rule.factor) {
+    case GPU_F448_OVER_MAX: out.factor = __fdiv_rn(448.0f, floored); break;
+    case GPU_RECIPROCAL_448: out.factor = __fmul_rn(__fdiv_rn(1.0f, floored), 448.0f); break;
+    case GPU_RECIPROCAL_SCALE: out.factor = __fdiv_rn(1.0f, out.stored); break;
+    case GPU_POWER_BITS: /* An infinite maximum borrows and becomes -infinity. */
+        out.factor = __uint_as_float((254u - (__float_as_uint(out.stored) >> 23)) << 23);
+        break;
+    default: out.factor = out.stored; break;
+    }
+    return out;
+}
+
+/* Both halves of a register, as signed numbers: magnitudes have no sign bit. */
+static __device__ __forceinline__ uint32_t max_pair(uint32_t a, uint32_t b)
+{
+    return __vmaxs2(a, b);
+}
+
+static __device__ __forceinline__ uint32_t max_magnitude(uint4 x)
+{
+    const uint32_t mask = 0x7FFF7FFFu;
+    const uint32_t pair =
+        max_pair(max_pair(x.x & mask, x.y & mask), max_pair(x.z & mask, x.w & mask));
+    return max_pair(pair, pair >> 16) & 0xFFFFu;
+}
+
+/* Maxima of two groups, packed, over the 16 lanes that hold them. */
+static __device__ __forceinline__ uint32_t max_over_group(uint32_t packed)
+{
+#pragma unroll
+    for (int apart = LANES_PER_GROUP / 2; apart > 0; apart /= 2)
+        packed = max_pair(packed, __shfl_xor_sync(FULL_WARP, packed, apart));
+    return packed;
+}
+
+static __device__ __forceinline__ uint2 codes_of(uint4 x, float factor, bool divide)
+{
+    const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
+    uint32_t codes[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float low = bf16_low(pairs[i]), high = bf16_high(pairs[i]);
+        codes[i] = divide ? e4m3_pair(__fdiv_rn(low, factor), __fdiv_rn(high, factor))
+                          : e4m3_pair(__fmul_rn(low, factor), __fmul_rn(high, factor));
+    }
+    return make_uint2(codes[0] | codes[1] << 16, codes[2] | codes[3] << 16);
+}
+
+/* One element of a group that is not finite. */
+static __device__ __noinline__ uint32_t special_code(const struct gpu_rule &rule, uint32_t x,
+                                                     float factor)
+{
+    const float wide = __uint_as_float(x << 16);
+    const float value =
+        rule.factor == GPU_BY_SCALE ? __fdiv_rn(wide, factor) : __fmul_rn(wide, factor);
+    const bool factor_nan = is_nan_bits(__float_as_uint(factor));
+    const uint32_t bits = __float_as_uint(value);
+
+    if (!is_nan_bits(bits)) {
+        const bool torch_cast = rule.nan == GPU_NAN_GROUP_CUDA || rule.nan == GPU_NAN_GROUP_CPU;
+        if (torch_cast && (bits & 0x7FFFFFFFu) > 0x43E80000u) /* Past 464. */
+            return 0x7Fu | (bits >> 24 & 0x80u);
+        return e4m3_pair(value, 0.0f) & 0xFFu;
+    }
+    if (rule.nan == GPU_NAN_FE) return 0xFEu;
+    if (rule.nan != GPU_NAN_GROUP_CPU) return 0x7Fu;
+    /* As on x86: a NaN factor was made from |x| and is positive; a quotient keeps the sign of x;
+     * an invalid operation makes a negative NaN. */
+    if ((x & 0x7FFFu) > 0x7F80u && (rule.factor == GPU_BY_SCALE || !factor_nan))
+        return x & 0x8000u ? 0xFFu : 0x7Fu;
+    return factor_nan ? 0x7Fu : 0xFFu;
+}
+
+/* Largest magnitude that is no NaN in the low half, 1 in bit 16 when there is a NaN. */
+static __device__ __forceinline__ uint32_t special_max(uint4 x)
+{
+    const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
+    uint32_t max = 0, any_nan = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const uint32_t magnitude = pairs[i / 2] >> (16 * (i % 2)) & 0x7FFFu;
+        if (magnitude > 0x7F80u)
+            any_nan = 1u << 16;
+        else if (magnitude > max)
+            max = magnitude;
+    }
+    return max | any_nan;
+}
+
+/* The same group as lanes see it when something in the warp is not finite. All lanes call. */
+static __device__ __noinline__ float quantise_special(const struct gpu_rule &rule, uint4 x,
+                                                      uint2 *codes)
+{
+    const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
+    const bool whole_group = rule.nan == GPU_NAN_GROUP_CUDA || rule.nan == GPU_NAN_GROUP_CPU;
+    uint32_t max = special_max(x), words[2] = {0, 0};
+
+    for (int apart = LANES_PER_GROUP / 2; apart > 0; apart /= 2) {
+        const uint32_t other = __shfl_xor_sync(FULL_WARP, max, apart);
+        const uint32_t larger = (other & 0xFFFFu) > (max & 0xFFFFu) ? other : max;
+        max = (larger & 0xFFFFu) | ((max | other) & 0x10000u);
+    }
+    const uint32_t chosen = whole_group && max > 0xFFFFu ? 0x7FC0u : max & 0xFFFFu;
+    const struct group_scale scale = scale_of_max(rule, __uint_as_float(chosen << 16));
+    for (int i = 0; i < 8; i++) {
+        const uint32_t value = pairs[i / 2] >> (16 * (i % 2)) & 0xFFFFu;
+        words[i / 4] |= special_code(rule, value, scale.factor) << (8 * (i % 4));
+    }
+    *codes = make_uint2(words[0], words[1]);
+    if (!is_nan_bits(__float_as_uint(scale.stored))) return scale.stored;
+    return __uint_as_float(rule.nan == GPU_NAN_GROUP_CUDA ? 0x7FFFFFFFu : 0x7FC00000u);
+}
+
+/* Eight channels of each of two groups: codes and the groups' stored scales. All lanes call;
+ * lanes without a group pass zeros. */
+static __device__ __forceinline__ void quantise_step(const struct gpu_rule &rule, const uint4 x[2],
+                                                     uint2 codes[2], float stored[2])
+{
+    const uint32_t max = max_over_group(max_magnitude(x[0]) | max_magnitude(x[1]) << 16);
+    const uint32_t maxima[2] = {max & 0xFFFFu, max >> 16};
+
+    if (__any_sync(FULL_WARP, maxima[0] >= 0x7F80u || maxima[1] >= 0x7F80u)) {
+        stored[0] = quantise_special(rule, x[0], &codes[0]);
+        stored[1] = quantise_special(rule, x[1], &codes[1]);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const struct group_scale scale = scale_of_max(rule, __uint_as_float(maxima[i] << 16));
+        stored[i] = scale.stored;
+        codes[i] = codes_of(x[i], scale.factor, rule.factor == GPU_BY_SCALE);
+    }
+}
+
+#endif

@@ -1,0 +1,42 @@
+/* kernels/routing.cuh - questions about a token's choices that several kernels ask. */
+#ifndef KERNELS_ROUTING_CUH
+#define KERNELS_ROUTING_CUH
+
+#include "kernels/device.cuh"
+
+/* Does a token choose an expert of [first, first + each)? A rank owns such a run, and a node. */
+static __device__ __forceinline__ bool goes_to(const int64_t *columns, uint32_t topk, int64_t first,
+                                               int64_t each)
+{
+    bool found = false;
+    for (uint32_t k = 0; k < topk; k++)
+        found = found || (columns[k] >= first && columns[k] < first + each);
+    return found;
+}
+
+/* How many of tokens [begin, end) do; asked by a whole warp, every lane gets the answer. */
+static __device__ __forceinline__ int32_t warp_count(const int64_t *topk_idx, uint32_t topk,
+                                                     uint64_t begin, uint64_t end, int64_t first,
+                                                     int64_t each)
+{
+    int32_t count = 0;
+    for (uint64_t t = begin + lane_id(); t < end; t += WARP)
+        count += goes_to(topk_idx + t * topk, topk, first, each);
+#pragma unroll
+    for (int apart = WARP / 2; apart > 0; apart /= 2)
+        count += __shfl_xor_sync(FULL_WARP, count, apart);
+    return count;
+}
+
+/* Tokens [*begin, *end) of a channel among the rank's: slices of ceil(count / channels). */
+static __device__ __forceinline__ void channel_range(const uint64_t *starts, uint32_t rank,
+                                                     uint32_t channels, uint32_t channel,
+                                                     uint64_t *begin, uint64_t *end)
+{
+    const uint64_t first = starts[rank], count = starts[rank + 1] - first;
+    const uint64_t per = (count + channels - 1) / channels, from = per * channel;
+    *begin = first + (from < count ? from : count);
+    *end = first + (from + per < count ? from + per : count);
+}
+
+#endif

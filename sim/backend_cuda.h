@@ -1,0 +1,105 @@
+/* sim/backend_cuda.h - what the two halves of the CUDA backend share: sim/backend_cuda.c (table
+ * and group operations) and sim/backend_cuda_phase.c (phase operations); and what the recording
+ * of evidence asks it beyond the table. */
+#ifndef SIM_BACKEND_CUDA_H
+#define SIM_BACKEND_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "kernels/gpu.h"
+#include "sim/arena.h"
+#include "sim/backend.h"
+#include "sim/received.h"
+
+/* Buffers of one layer on the GPUs, by what a row of them is. */
+enum cuda_part {
+    /* On every GPU: the routing and the tables that name rows. */
+    CUDA_STARTS,
+    CUDA_TOPK_IDX,
+    CUDA_TOPK_WEIGHTS,
+    CUDA_BLOCK_START,
+    CUDA_HOME_START,
+    CUDA_CONTRIBUTION_START,
+    /* A row a token, with its rank. */
+    CUDA_X,
+    CUDA_BIAS0,
+    CUDA_BIAS1,
+    CUDA_CODES, /* Normal mode casts before it packs. */
+    CUDA_CODE_SCALES,
+    CUDA_CODE_PACKED,
+    CUDA_STAGED,
+    CUDA_COMBINED,
+    CUDA_COMBINED_WEIGHTS,
+    /* A row a rank. */
+    CUDA_SENT_WORDS,
+    CUDA_LANDED_WORDS,
+    CUDA_COUNTS,
+    CUDA_MLP_CODES,
+    CUDA_MLP_SCALES,
+    /* A row a received row. */
+    CUDA_LANDED,
+    CUDA_PAYLOAD,
+    CUDA_SCALES,
+    CUDA_SRC_TOKEN,
+    CUDA_ROW_IDX,
+    CUDA_ROW_WEIGHTS,
+    CUDA_SRC_META,
+    CUDA_EXPERT_OUT,
+    CUDA_STAGED_OUT,
+    CUDA_MLP_GATE,
+    CUDA_MLP_UP,
+    CUDA_MLP_ACT,
+    CUDA_MLP_ACT_SCALES,
+    /* Rail rows, contributions and home slots of sim/traffic.h. */
+    CUDA_RAILS,
+    CUDA_RAILS_OUT,
+    CUDA_CONTRIBUTIONS,
+    CUDA_HOME,
+    CUDA_PARTS
+};
+
+struct backend_cuda {
+    struct gpu *gpu;
+    const struct sim_layer_input *input;               /* Borrowed; NULL before the first layer. */
+    struct gpu_buffer *part[CUDA_PARTS];               /* Owned by gpu. */
+    struct gpu_routing routing;                        /* Of the layer, on the GPUs. */
+    struct gpu_record dispatch_record, combine_record; /* Normal mode. */
+    struct sim_arena rank_rows;                        /* First row of every rank, of each kind. */
+    struct sim_arena moves;                            /* gpu_deliver's, of one call. */
+    struct sim_results results;                        /* What read shows. */
+    uint64_t kernel_ns; /* GPU time of the group operations so far. */
+};
+
+/* Plan, upload and poison everything of one layer. */
+int backend_cuda_layer(struct backend_cuda *state, const struct sim_layer_input *in, char *err,
+                       size_t err_len);
+/* Bring received rows, or combined tokens, to the caller's arrays. Waits. */
+int backend_cuda_take_received(struct backend_cuda *state, struct sim_received *out, char *err,
+                               size_t err_len);
+int backend_cuda_take_combined(struct backend_cuda *state, struct sim_combined *out, char *err,
+                               size_t err_len);
+int backend_cuda_experts(struct backend_cuda *state, uint32_t rank, uint32_t rank_count, char *err,
+                         size_t err_len);
+/* One direction of all ranks, in the order in which the senders issue their messages. */
+int backend_cuda_direction(struct backend_cuda *state, enum sim_direction direction, char *err,
+                           size_t err_len);
+
+int backend_cuda_begin(void *state, const struct sim_layer_input *in, char *err, size_t err_len);
+int backend_cuda_pack(void *state, enum sim_direction direction, uint32_t rank, char *err,
+                      size_t err_len);
+int backend_cuda_deliver(void *state, enum sim_direction direction,
+                         const struct sim_message *messages, size_t count, char *err,
+                         size_t err_len);
+int backend_cuda_forward(void *state, enum sim_direction direction, uint32_t rank, char *err,
+                         size_t err_len);
+int backend_cuda_unpack(void *state, enum sim_direction direction, uint32_t rank, char *err,
+                        size_t err_len);
+int backend_cuda_run_expert(void *state, uint32_t rank, char *err, size_t err_len);
+int backend_cuda_read(void *state, struct sim_received *received, uint16_t **expert_out,
+                      struct sim_combined *combined, char *err, size_t err_len);
+
+/* GPU time that group operations of an open state took since the last call, and the GPU. */
+uint64_t sim_backend_cuda_kernel_ns(void *state);
+int sim_backend_cuda_describe(const void *state, struct gpu_info *info, char *err, size_t err_len);
+
+#endif
