@@ -1,8 +1,8 @@
 /* sim/bench_ref.h - how fast the reference itself is, on one core.
  *
- * CPU time of the calling thread: for `epsim bench`, never for a test. Shape: hidden 7168, top-8 of 256
- * experts on 8 ranks, 128 tokens a rank, uniform routing, low-latency FP8 dispatch and BF16
- * combine by the group operations. */
+ * In CPU time of the calling thread, for `epsim bench`, never for a test. Shape: hidden 7168, top-8
+ * of 256 experts on 8 ranks, 128 tokens a rank, uniform routing, low-latency FP8 dispatch and
+ * BF16 combine by the group operations. */
 #ifndef SIM_BENCH_REF_H
 #define SIM_BENCH_REF_H
 
