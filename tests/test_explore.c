@@ -93,8 +93,8 @@ START_TEST(a_schedule_is_told_step_by_step_and_in_short)
     static const char *const LINES[] = {"A adds the tag, 2: counter 2",
                                         "C adds 1 after the send of token 0: counter 3",
                                         "C adds 1 after the send of token 1: counter 4",
-                                        "the poller sees 4, twice the tag, after 2 of 3 sends: "
-                                        "the receiver reads"};
+                                        ("the poller sees 4, twice the tag, after 2 of 3 sends: "
+                                         "the receiver reads")};
     struct sim_exploration exploration = sentinel(3, 2, false);
     struct sim_explore_reader reader = {0, {0}}, again = {0, {0}};
     char text[256];
