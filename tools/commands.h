@@ -68,5 +68,6 @@ int cmd_bench(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_accuracy(int argc, char **argv);
 int cmd_explore(int argc, char **argv);
+int cmd_eplb(int argc, char **argv);
 
 #endif

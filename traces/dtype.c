@@ -125,3 +125,12 @@ int64_t trace_integer_at(enum trace_dtype dtype, const void *data, uint64_t inde
     }
     return 0;
 }
+
+float trace_float_at(enum trace_dtype dtype, const void *data, uint64_t index)
+{
+    assert(data != NULL);
+    if (dtype == TRACE_F32) return ((const float *)data)[index];
+    if (dtype == TRACE_F64) return (float)((const double *)data)[index];
+    if (dtype == TRACE_U64) return (float)((const uint64_t *)data)[index];
+    return (float)trace_integer_at(dtype, data, index);
+}

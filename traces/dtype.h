@@ -51,6 +51,9 @@ bool trace_shape_size(const uint64_t *shape, uint32_t axes, enum trace_dtype dty
  * above INT64_MAX comes back as INT64_MAX, which no caller allows. */
 int64_t trace_integer_at(enum trace_dtype dtype, const void *data, uint64_t index);
 
+/* Element index of a dense array of integers, F32 or F64, rounded to the nearest float. */
+float trace_float_at(enum trace_dtype dtype, const void *data, uint64_t index);
+
 #ifdef __cplusplus
 }
 #endif
