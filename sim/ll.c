@@ -15,25 +15,30 @@ uint64_t ll_first_row(const struct ll *ll, uint32_t group)
     assert(ll->direction == SIM_COMBINE);
     const uint32_t rank = group / ll->experts, local = group % ll->local;
     const uint64_t expert = (uint64_t)rank * ll->local + local;
-    return ll->traffic->block_start[expert * ll->ranks + ll_peer(ll, group)];
+    return ll->traffic->block_start[expert * ll->ranks + ll->group[group].peer];
 }
 
-uint64_t ll_rows(const struct ll *ll, uint32_t group)
+static void init_groups(struct ll *ll)
 {
-    const uint32_t rank = group / ll->experts;
-    const uint64_t *block = ll->traffic->block_start;
-    if (ll->direction == SIM_DISPATCH) {
-        block += (uint64_t)(group % ll->experts) * ll->ranks + rank;
-    } else {
-        const uint64_t expert = (uint64_t)rank * ll->local + group % ll->local;
-        block += expert * ll->ranks + ll_peer(ll, group);
-    }
-    return block[1] - block[0];
-}
-
-enum sim_link_class ll_link_class(const struct ll *ll, uint32_t group)
-{
-    return sim_traffic_link(ll->traffic, group / ll->experts, ll_peer(ll, group));
+    const uint64_t *start = ll->traffic->block_start;
+    uint32_t group = 0;
+    for (uint32_t rank = 0; rank < ll->ranks; rank++)
+        for (uint32_t peer = 0; peer < ll->ranks; peer++)
+            for (uint32_t e = 0; e < ll->local; e++, group++) {
+                const uint32_t owner = ll->direction == SIM_DISPATCH ? peer : rank;
+                const uint32_t home = ll->direction == SIM_DISPATCH ? rank : peer;
+                const uint64_t *block =
+                    start + ((uint64_t)owner * ll->local + e) * ll->ranks + home;
+                const uint64_t rows = block[1] - block[0];
+                ll->group[group] = (struct ll_group){
+                    .rows = (uint32_t)rows,
+                    .peer = peer,
+                    .link_class = (uint8_t)sim_traffic_link(ll->traffic, rank, peer),
+                    .short_ring = ll->exchange->qp_depth > 0 && rows + 1 > ll->exchange->qp_depth,
+                    .unrung = {LL_NONE, LL_NONE},
+                    .stalled = {LL_NONE, LL_NONE},
+                    .flag_ps = LL_NEVER};
+            }
 }
 
 /* A launch to its first instruction. Blocks start one after the other; all of them meet before
@@ -67,7 +72,7 @@ static void end_send(struct ll *ll, uint32_t rank, uint64_t now_ps)
 void ll_publish(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
     const uint32_t rank = group / ll->experts;
-    switch (ll_link_class(ll, group)) {
+    switch ((enum sim_link_class)ll->group[group].link_class) {
     case SIM_LINK_LOCAL: ll_flag_landed(ll, group, now_ps); break;
     case SIM_LINK_NVLINK: ll_flag_landed(ll, group, now_ps + ll->machine->nvlink_flight_ps); break;
     case SIM_LINK_NIC: ll_nic_flag(ll, group, now_ps); break;
@@ -80,10 +85,10 @@ void ll_publish(struct ll *ll, uint32_t group, uint64_t now_ps)
 
 void ll_flag_landed(struct ll *ll, uint32_t group, uint64_t land_ps)
 {
-    const uint32_t dst = ll_peer(ll, group);
+    const uint32_t dst = ll->group[group].peer;
     struct ll_rank *to = &ll->rank[dst];
-    assert(ll->flag_land_ps[group] == LL_NEVER);
-    ll->flag_land_ps[group] = land_ps;
+    assert(ll->group[group].flag_ps == LL_NEVER);
+    ll->group[group].flag_ps = land_ps;
     if (land_ps > to->last_land_ps) {
         to->last_land_ps = land_ps;
         to->last_source = group / ll->experts;
@@ -117,7 +122,9 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     case LL_TOKEN:
     case LL_SENT:
     case LL_ROWS:
+    case LL_WAVES:
     case LL_WAVE:
+    case LL_ISSUE:
     case LL_LINK:
     case LL_OPEN:
     case LL_READY:
@@ -178,22 +185,19 @@ static int open_state(struct ll *ll, char *err, size_t err_len)
 
     ll->rank = (struct ll_rank *)calloc(ll->ranks, sizeof *ll->rank);
     ll->block = (struct ll_block *)calloc((size_t)ll->ranks * jobs, sizeof *ll->block);
-    ll->qp = (struct ll_queue_pair *)malloc(groups * sizeof *ll->qp);
-    ll->gates = (uint32_t *)calloc(groups, sizeof *ll->gates);
-    ll->flag_land_ps = (uint64_t *)malloc(groups * sizeof *ll->flag_land_ps);
-    ll->rung_ps = (uint64_t *)malloc(entries * sizeof *ll->rung_ps);
+    ll->group = (struct ll_group *)malloc(groups * sizeof *ll->group);
     ll->next = (uint32_t *)malloc(entries * sizeof *ll->next);
     ll->jobs = (struct fabric_share_job *)malloc((size_t)ll->ranks * 2 * jobs * sizeof *ll->jobs);
-    if (!ll->rank || !ll->block || !ll->qp || !ll->gates || !ll->flag_land_ps || !ll->rung_ps ||
-        !ll->next || !ll->jobs || entries >= LL_NONE) {
+    /* A doorbell tells of a message at least, or of a flag. */
+    ll->train_max = (uint32_t)entries;
+    ll->train = (struct ll_train *)malloc(entries * sizeof *ll->train);
+    if (!ll->rank || !ll->block || !ll->group || !ll->next || !ll->jobs || !ll->train ||
+        entries >= LL_NONE) {
         snprintf(err, err_len, "low-latency exchange of %zu messages and counts: out of memory",
                  entries);
         return -1;
     }
-    for (size_t g = 0; g < groups; g++) {
-        ll->qp[g] = (struct ll_queue_pair){{LL_NONE, LL_NONE}, {LL_NONE, LL_NONE}, 0, 0};
-        ll->flag_land_ps[g] = LL_NEVER;
-    }
+    init_groups(ll);
     for (uint32_t r = 0; r < ll->ranks; r++) init_rank(ll, r, jobs);
     ll->row_link_ps = fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.capacity_bytes_per_s);
     if (ll->machine->nic_goodput_bytes_per_s > 0)
@@ -205,12 +209,10 @@ static void close_state(struct ll *ll)
 {
     free(ll->rank);
     free(ll->block);
-    free(ll->qp);
-    free(ll->gates);
-    free(ll->flag_land_ps);
-    free(ll->rung_ps);
+    free(ll->group);
     free(ll->next);
     free(ll->jobs);
+    free(ll->train);
 }
 
 /* Busy times of servers that only count bytes, and the floor: the busiest port at its

@@ -41,7 +41,7 @@ static uint64_t wave_ps(const struct ll *ll, uint64_t rows)
 /* Row i of n crosses in the i-th part of the span. */
 static void spread_rows(struct ll *ll, uint32_t group, uint64_t from_ps, uint64_t to_ps)
 {
-    const uint64_t first = ll_first_row(ll, group), rows = ll_rows(ll, group);
+    const uint64_t first = ll_first_row(ll, group), rows = ll->group[group].rows;
     assert(to_ps >= from_ps);
     for (uint64_t i = 0; i < rows; i++) {
         const uint64_t span_ps = to_ps - from_ps;
@@ -50,65 +50,71 @@ static void spread_rows(struct ll *ll, uint32_t group, uint64_t from_ps, uint64_
     }
 }
 
-static void start_group(struct ll *ll, uint32_t group, uint64_t now_ps)
-{
-    const uint64_t rows = ll_rows(ll, group);
-    if (rows == 0) {
-        sim_engine_schedule(ll->engine, now_ps, LL_PUBLISH, group, 0);
-        return;
-    }
-    switch (ll_link_class(ll, group)) {
-    case SIM_LINK_LOCAL: {
-        const uint64_t end_ps = now_ps + group_ps(ll, rows);
-        spread_rows(ll, group, now_ps, end_ps);
-        sim_engine_schedule(ll->engine, end_ps, LL_PUBLISH, group, 0);
-        break;
-    }
-    case SIM_LINK_NIC:
-        ll->gates[group] = 1;
-        sim_engine_schedule(ll->engine, now_ps + wave_ps(ll, rows), LL_WAVE, group, 0);
-        break;
-    case SIM_LINK_NVLINK: break; /* All at once, in LL_ROWS. */
-    case SIM_LINK_CLASSES:
-    default: assert(!"a link class");
-    }
-}
-
+/* What starts at once: groups with nothing to send, and those of the rank to itself. Groups by
+ * NIC that are through in one turn of their warps go by their size, so that all of a size are
+ * one event; larger ones each for itself. Groups by NVLink begin together, in LL_ROWS. */
 static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
 {
+    bool sized[LL_WARPS + 1] = {false};
     ll->rank[rank].begin_ps = now_ps;
-    for (uint32_t g = 0; g < ll->experts; g++) start_group(ll, rank * ll->experts + g, now_ps);
+    for (uint32_t e = 0; e < ll->experts; e++) {
+        const uint32_t group = rank * ll->experts + e;
+        struct ll_group *g = &ll->group[group];
+        g->gates = 1;
+        if (g->rows > 0 && g->link_class == SIM_LINK_NVLINK) continue;
+        if (g->rows > 0 && g->link_class == SIM_LINK_LOCAL) {
+            const uint64_t end_ps = now_ps + group_ps(ll, g->rows);
+            spread_rows(ll, group, now_ps, end_ps);
+            sim_engine_schedule(ll->engine, end_ps, LL_PUBLISH, group, 0);
+        } else if (g->rows <= ll->warps) {
+            sized[g->rows] = true;
+        } else {
+            sim_engine_schedule(ll->engine, now_ps + wave_ps(ll, g->rows), LL_WAVE, group, 0);
+        }
+    }
+    for (uint32_t rows = 0; rows <= ll->warps; rows++)
+        if (sized[rows])
+            sim_engine_schedule(ll->engine, now_ps + (rows > 0 ? wave_ps(ll, rows) : 0), LL_WAVES,
+                                rank, rows);
     sim_engine_schedule(ll->engine, now_ps + ll->costs->row_chain_ps, LL_ROWS, rank, 0);
 }
 
 static void link_rows(struct ll *ll, uint32_t rank, uint64_t now_ps)
 {
-    for (uint32_t g = 0; g < ll->experts; g++) {
-        const uint32_t group = rank * ll->experts + g;
-        const uint64_t rows = ll_rows(ll, group);
-        const uint32_t width = rows < ll->warps ? (uint32_t)rows : ll->warps;
-        if (rows > 0 && ll_link_class(ll, group) == SIM_LINK_NVLINK)
-            ll_link_add(ll, rank, group, width, rows * ll->row_bytes / width, now_ps);
+    for (uint32_t e = 0; e < ll->experts; e++) {
+        const uint32_t group = rank * ll->experts + e;
+        const struct ll_group *g = &ll->group[group];
+        const uint32_t width = g->rows < ll->warps ? g->rows : ll->warps;
+        if (g->rows > 0 && g->link_class == SIM_LINK_NVLINK)
+            ll_link_add(ll, rank, group, width, g->rows * ll->row_bytes / width, now_ps);
     }
 }
 
 static void land_group(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
     const struct ll_rank *rank = &ll->rank[group / ll->experts];
-    const uint64_t rows = ll_rows(ll, group);
+    const uint64_t rows = ll->group[group].rows;
     const uint64_t from_ps = rank->begin_ps + ll->costs->row_chain_ps;
     const uint64_t alone_ps = rank->begin_ps + group_ps(ll, rows);
     const uint64_t last_ps = now_ps > alone_ps ? now_ps : alone_ps;
-    const uint64_t land_ps = ll_link_land(ll, ll_peer(ll, group), from_ps, last_ps, rows);
+    const uint64_t land_ps = ll_link_land(ll, ll->group[group].peer, from_ps, last_ps, rows);
     spread_rows(ll, group, from_ps, land_ps);
     sim_engine_schedule(ll->engine, land_ps + ll->machine->nvlink_flight_ps, LL_PUBLISH, group, 0);
 }
 
-/* A NIC group is through when its last wave is posted and no row waits for a slot. */
+static void post_rows(struct ll *ll, uint32_t group, uint64_t from, uint64_t to, uint64_t now_ps)
+{
+    const uint64_t first = ll_first_row(ll, group);
+    for (uint64_t row = from; row < to; row++)
+        if (!ll_nic_post(ll, group, (uint32_t)(first + row), now_ps)) ll->group[group].gates++;
+}
+
+/* A group larger than its warps, by NIC: it is through when its last wave is posted and no row
+ * waits for a slot. */
 static void pass_gate(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
-    assert(ll->gates[group] > 0);
-    if (--ll->gates[group] > 0) return;
+    assert(ll->group[group].gates > 0);
+    if (--ll->group[group].gates > 0) return;
     sim_engine_schedule(ll->engine, now_ps + ll->costs->post_ps, LL_PUBLISH, group, 0);
 }
 
@@ -119,14 +125,37 @@ void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps)
 
 static void post_wave(struct ll *ll, uint32_t group, uint64_t posted, uint64_t now_ps)
 {
-    const uint64_t rows = ll_rows(ll, group), first = ll_first_row(ll, group);
+    const uint64_t rows = ll->group[group].rows;
     const uint64_t end = posted + ll->warps < rows ? posted + ll->warps : rows;
-    for (; posted < end; posted++)
-        if (!ll_nic_post(ll, group, (uint32_t)(first + posted), now_ps)) ll->gates[group]++;
+    post_rows(ll, group, posted, end, now_ps);
     if (end < rows)
         sim_engine_schedule(ll->engine, now_ps + wave_ps(ll, rows - end), LL_WAVE, group, end);
     else
         pass_gate(ll, group, now_ps);
+}
+
+/* Is the group one of the LL_WAVES of so many rows? */
+static bool in_waves(const struct ll *ll, const struct ll_group *g, uint64_t rows)
+{
+    return g->rows == rows && g->rows <= ll->warps && (rows == 0 || g->link_class == SIM_LINK_NIC);
+}
+
+static void post_waves(struct ll *ll, uint32_t rank, uint64_t rows, uint64_t now_ps)
+{
+    const uint32_t first = rank * ll->experts;
+    for (uint32_t group = first; rows > 0 && group < first + ll->experts; group++)
+        if (in_waves(ll, &ll->group[group], rows)) post_rows(ll, group, 0, rows, now_ps);
+    const uint64_t post_ps = rows > 0 ? ll->costs->post_ps : 0;
+    sim_engine_schedule(ll->engine, now_ps + post_ps, LL_ISSUE, rank, rows);
+}
+
+static void issue_waves(struct ll *ll, uint32_t rank, uint64_t rows, uint64_t now_ps)
+{
+    const uint32_t first = rank * ll->experts;
+    for (uint32_t group = first; group < first + ll->experts; group++) {
+        struct ll_group *g = &ll->group[group];
+        if (in_waves(ll, g, rows) && --g->gates == 0) ll_publish(ll, group, now_ps);
+    }
 }
 
 static void try_reduce(struct ll *ll, uint32_t rank)
@@ -204,7 +233,9 @@ void ll_combine_event(struct ll *ll, const struct sim_event *event)
     case LL_LINK:
         while (ll_link_take(ll, target, now_ps, &job)) land_group(ll, job, now_ps);
         break;
+    case LL_WAVES: post_waves(ll, target, event->payload, now_ps); break;
     case LL_WAVE: post_wave(ll, target, event->payload, now_ps); break;
+    case LL_ISSUE: issue_waves(ll, target, event->payload, now_ps); break;
     case LL_OPEN:
         ll->rank[target].open_ps = now_ps;
         try_reduce(ll, target);

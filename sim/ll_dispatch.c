@@ -12,8 +12,8 @@
 /* One of the things that the count of a group waits for has happened. */
 static void pass_gate(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
-    assert(ll->gates[group] > 0);
-    if (--ll->gates[group] > 0) return;
+    assert(ll->group[group].gates > 0);
+    if (--ll->group[group].gates > 0) return;
     const struct ll_rank *rank = &ll->rank[group / ll->experts];
     const uint64_t passes = group % ll->experts / LL_WARPS + 1;
     const uint64_t added_ps = rank->begin_ps + passes * ll->costs->expert_pass_ps;
@@ -40,8 +40,8 @@ static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
     const uint64_t tokens = ll->traffic->token_start[rank + 1] - first;
     ll->rank[rank].begin_ps = now_ps;
     for (uint32_t g = 0; g < ll->experts; g++) {
-        const uint32_t group = rank * ll->experts + g;
-        ll->gates[group] = (uint32_t)ll_rows(ll, group) + 1;
+        struct ll_group *group = &ll->group[rank * ll->experts + g];
+        group->gates = group->rows + 1;
     }
     for (uint32_t b = 0; b < ll->grid; b++) {
         const uint32_t block = rank * ll->jobs_max + b;
@@ -139,7 +139,7 @@ void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps)
 /* Both are known: when the receiver looks, and when the group's count is there. */
 void ll_dispatch_landed(struct ll *ll, uint32_t group, uint64_t land_ps)
 {
-    const uint64_t open_ps = ll->rank[ll_peer(ll, group)].open_ps;
+    const uint64_t open_ps = ll->rank[ll->group[group].peer].open_ps;
     if (open_ps == LL_NEVER) return;
     const uint64_t seen_ps = (land_ps > open_ps ? land_ps : open_ps) + ll->costs->receive_chain_ps;
     sim_engine_schedule(ll->engine, seen_ps, LL_READY, group, 0);
@@ -151,8 +151,8 @@ static void open_receive(struct ll *ll, uint32_t rank, uint64_t now_ps)
     for (uint32_t src = 0; src < ll->ranks; src++)
         for (uint32_t e = 0; e < ll->local; e++) {
             const uint32_t group = ll_group(ll, src, rank, e);
-            if (ll->flag_land_ps[group] == LL_NEVER) continue;
-            ll_dispatch_landed(ll, group, ll->flag_land_ps[group]);
+            if (ll->group[group].flag_ps == LL_NEVER) continue;
+            ll_dispatch_landed(ll, group, ll->group[group].flag_ps);
         }
 }
 
@@ -162,21 +162,28 @@ static void finish_group(struct ll *ll, uint32_t rank, uint64_t now_ps)
     if (--ll->rank[rank].unfinished == 0) ll_end(ll, rank, now_ps);
 }
 
+/* Two limits at once: what the memory gives all warps, and what the block's SM gets through. */
 static void copy_group(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
-    const uint32_t rank = ll_peer(ll, group);
-    const uint64_t rows = ll_rows(ll, group);
-    const uint32_t width = rows < ll->warps ? (uint32_t)rows : ll->warps;
-    if (rows == 0) {
-        finish_group(ll, rank, now_ps);
+    struct ll_group *g = &ll->group[group];
+    const uint32_t width = g->rows < ll->warps ? g->rows : ll->warps;
+    if (g->rows == 0) {
+        finish_group(ll, g->peer, now_ps);
         return;
     }
-    /* Two limits at once: what the memory gives all warps, and what the block's SM does. */
-    ll->rank[rank].unfinished++;
-    ll_sm_add(ll, rank, group, width, rows * ll->row_bytes / width, now_ps);
+    const uint64_t bytes = g->rows * ll->row_bytes;
     const uint64_t rate = ll->costs->sm_receive_bytes_per_s / ll->groups_per_block;
-    sim_engine_schedule(ll->engine, now_ps + fabric_transfer_ps(rows * ll->row_bytes, rate),
-                        LL_COPIED, rank, 0);
+    g->copied_ps = now_ps + fabric_transfer_ps(bytes, rate);
+    ll_sm_add(ll, g->peer, group, width, bytes / width, now_ps);
+}
+
+static void copied(struct ll *ll, uint32_t group, uint64_t now_ps)
+{
+    const struct ll_group *g = &ll->group[group];
+    if (g->copied_ps > now_ps)
+        sim_engine_schedule(ll->engine, g->copied_ps, LL_COPIED, g->peer, 0);
+    else
+        finish_group(ll, g->peer, now_ps);
 }
 
 void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
@@ -196,10 +203,12 @@ void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
     case LL_READY: copy_group(ll, target, now_ps); break;
     case LL_COPIED: finish_group(ll, target, now_ps); break;
     case LL_SM:
-        while (ll_sm_take(ll, target, now_ps, &job)) finish_group(ll, target, now_ps);
+        while (ll_sm_take(ll, target, now_ps, &job)) copied(ll, job, now_ps);
         break;
     case LL_ROWS:
+    case LL_WAVES:
     case LL_WAVE:
+    case LL_ISSUE:
     case LL_PUBLISH:
     case LL_NIC:
     case LL_CREDIT:

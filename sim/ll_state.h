@@ -19,31 +19,53 @@ enum { LL_WARPS = 32, LL_DOORBELL = 4, LL_REDUCE_GROUPS = 2 };
 
 enum ll_event {
     LL_START, /* rank: the send half's first instruction. */
-    LL_TOKEN, /* block (dispatch): its token is cast and staged. */
+    LL_TOKEN, /* block: its token is cast and staged (dispatch), its rows can be read (combine). */
     LL_SENT,  /* block (dispatch): every send of its token is complete. */
     LL_ROWS,  /* rank (combine): the first rows are in shared memory. */
-    LL_WAVE,  /* group (combine, NIC): its warps have staged one row each. */
-
+    LL_WAVES, /* rank (combine): its NIC groups of payload rows each have staged them all. */
+    LL_WAVE,  /* group (combine): its warps have staged one more row each, payload before. */
+    LL_ISSUE, /* rank (combine): what became ready in LL_WAVES of payload rows publishes. */
     LL_PUBLISH, /* group: its count (dispatch) or flag (combine) is issued. */
     LL_LINK,    /* rank: look at the NVLink port. */
-    LL_NIC,     /* rank: the first byte of its NIC's next message reaches the far NIC. */
-    LL_CREDIT,  /* queue pair: a work request has completed. */
+    LL_NIC,     /* rank: the first byte of its NIC's next train reaches the far NIC. */
+    LL_CREDIT,  /* group: a work request of its queue pair has completed. */
     LL_OPEN,    /* rank: the receive half begins to look for arrivals. */
     LL_READY,   /* group at the receiver (dispatch): its count has been read. */
-    LL_COPIED,  /* rank (dispatch): the SM is through with a group. */
+    LL_COPIED,  /* rank (dispatch): an SM is through with a group. */
     LL_REDUCE,  /* rank (combine): all flags seen by all blocks. */
     LL_SM       /* rank: look at the copies of the receive half. */
 };
 
-struct ll_list { /* A chain through ll.next. */
+struct ll_list { /* A chain through ll.next or through trains. */
     uint32_t head, tail;
 };
 
-struct ll_queue_pair {
-    struct ll_list unrung;  /* Posted, and the NIC not told. */
+/* A sender's group with its queue pair and its flag's way. */
+struct ll_group {
+    uint32_t rows;
+    uint32_t peer;         /* Where it leads. */
+    uint8_t link_class;    /* enum sim_link_class */
+    bool short_ring;       /* The queue pair holds fewer requests than rows and flag are. */
+    uint32_t gates;        /* What a publish still waits for. */
+    struct ll_list unrung; /* Posted, and the NIC not told. */
+    uint32_t unrung_count;
     struct ll_list stalled; /* Wanting to be posted; the ring is full. */
     uint32_t posted;        /* In all: every LL_DOORBELL-th rings. */
     uint32_t outstanding;   /* Posted and not complete; counted where the ring is short. */
+    uint64_t flag_ps;       /* Its count or flag lands, or LL_NEVER. */
+    uint64_t copied_ps;     /* Dispatch: the receiver's SM is through with it. */
+};
+
+/* What one doorbell told a NIC of: the NIC works it off in one go, messages of one group, then
+ * perhaps the group's flag. */
+struct ll_train {
+    uint32_t group;
+    uint32_t head; /* First message, a chain through ll.next. */
+    uint32_t rows;
+    uint32_t next;
+    bool flag;
+    uint64_t rung_ps; /* The request is at the NIC. */
+    uint64_t flag_ps; /* The flag's turn on the wire. */
 };
 
 struct ll_nic { /* One direction: an engine that overlaps with the wire behind it. */
@@ -55,12 +77,10 @@ struct ll_rank {
     struct fabric_share sm;        /* Copies or sums of the receive half. Jobs: groups or blocks. */
     uint64_t link_at_ps, sm_at_ps; /* Earliest look scheduled, or LL_NEVER. */
     uint64_t link_in_free_ps;      /* NVLink port, incoming. */
-    struct ll_list nic;            /* Rung and not sent. */
-    bool nic_busy;                 /* An LL_NIC event is on its way. */
+    struct ll_list nic;            /* Trains rung and not at the far NIC. */
     struct ll_nic nic_out, nic_in;
-    uint64_t begin_ps; /* First instruction of the send half. */
-
-    uint64_t sent_ps;      /* Last publish. */
+    uint64_t begin_ps;     /* First instruction of the send half. */
+    uint64_t sent_ps;      /* Last publish; hook mode: the launch of the receive half. */
     uint64_t open_ps;      /* The receive half looks from here on, or LL_NEVER. */
     uint64_t last_land_ps; /* Latest count or flag so far, and whose. */
     uint32_t last_source;
@@ -92,15 +112,14 @@ struct ll {
     uint64_t token_ps;                /* Dispatch: a block loads, casts and stages a token. */
     uint32_t ranks, experts, local;   /* R, E, L = E / R. */
     uint32_t groups_per_block, warps, grid;
-    struct ll_rank *rank;
-    struct ll_block *block;   /* [R x jobs_max] */
-    struct ll_queue_pair *qp; /* [R x E] */
-    uint32_t *gates;          /* [R x E]: what a publish still waits for; combine: stalls. */
-    uint64_t *flag_land_ps;   /* [R x E] by sender's group, or LL_NEVER. */
-    uint64_t *rung_ps;        /* [messages + R x E]: when the NIC was told. */
-    uint32_t *next;           /* [messages + R x E] */
-    struct fabric_share_job *jobs;
     uint32_t jobs_max; /* Blocks or groups of a rank, at most. */
+    struct ll_rank *rank;
+    struct ll_group *group; /* [R x E] by sender */
+    struct ll_block *block; /* [R x jobs_max] */
+    uint32_t *next;         /* [messages + R x E]: chains of messages, and of flags behind them. */
+    struct ll_train *train;
+    uint32_t train_count, train_max;
+    struct fabric_share_job *jobs;
 };
 
 static inline uint32_t ll_group(const struct ll *ll, uint32_t rank, uint32_t peer, uint32_t local)
@@ -108,17 +127,8 @@ static inline uint32_t ll_group(const struct ll *ll, uint32_t rank, uint32_t pee
     return rank * ll->experts + peer * ll->local + local;
 }
 
-/* Where a group of a sender leads: the peer, and the local expert (the receiver's in dispatch,
- * the sender's in combine). */
-static inline uint32_t ll_peer(const struct ll *ll, uint32_t group)
-{
-    return group % ll->experts / ll->local;
-}
-
-/* Rows of a sender's group, and its first message in combine's order. */
-uint64_t ll_rows(const struct ll *ll, uint32_t group);
+/* A group's first message in combine's order. */
 uint64_t ll_first_row(const struct ll *ll, uint32_t group);
-enum sim_link_class ll_link_class(const struct ll *ll, uint32_t group);
 
 /* sim/ll_wire.c. */
 void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,
@@ -126,27 +136,29 @@ void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, u
 int ll_link_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
 uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t last_ps,
                       uint64_t rows);
-/* Post a row on its group's queue pair: 1, or 0 when the ring is full and the row waits. */
+void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,
+               uint64_t now_ps);
+int ll_sm_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
+
+/* sim/ll_nic.c. Post a row on its group's queue pair: 1, or 0 when the ring is full and the row
+ * waits. */
 int ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps);
 void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps);
 void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps);
 void ll_nic_credit(struct ll *ll, uint32_t group, uint64_t now_ps);
-void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,
-               uint64_t now_ps);
-int ll_sm_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
 
 /* sim/ll.c: a group's publish, its arrival, the ends of halves and kernels. */
 void ll_publish(struct ll *ll, uint32_t group, uint64_t now_ps);
 void ll_flag_landed(struct ll *ll, uint32_t group, uint64_t land_ps);
 void ll_end(struct ll *ll, uint32_t rank, uint64_t now_ps);
 
-/* sim/ll_dispatch.c, sim/ll_combine.c: the halves. unstalled: a row of group got its slot. */
+/* sim/ll_dispatch.c, sim/ll_combine.c: the halves. unstalled: a row got its slot. */
 void ll_dispatch_event(struct ll *ll, const struct sim_event *event);
 void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps);
 void ll_dispatch_landed(struct ll *ll, uint32_t group, uint64_t land_ps);
 void ll_combine_event(struct ll *ll, const struct sim_event *event);
+void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps);
 void ll_combine_landed(struct ll *ll, uint32_t rank);
 uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank); /* Blocks of its kernel. */
-void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps);
 
 #endif

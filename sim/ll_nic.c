@@ -1,0 +1,187 @@
+/* sim/ll_nic.c - queue pairs and NICs under the low-latency kernels.
+ *
+ * A row is posted on its group's queue pair; every LL_DOORBELL-th post, and every flag, rings
+ * the doorbell. What a doorbell told of is a train: its messages follow each other at the
+ * sending NIC, exactly, and at the receiving one, where trains queue in order of first bytes.
+ * So a flag cannot land before the rows posted ahead of it. */
+#include "sim/ll_state.h"
+
+#include <assert.h>
+
+static void append(struct ll *ll, struct ll_list *list, uint32_t entry)
+{
+    ll->next[entry] = LL_NONE;
+    if (list->head == LL_NONE)
+        list->head = entry;
+    else
+        ll->next[list->tail] = entry;
+    list->tail = entry;
+}
+
+static uint32_t take_first(const struct ll *ll, struct ll_list *list)
+{
+    const uint32_t entry = list->head;
+    assert(entry != LL_NONE);
+    list->head = ll->next[entry];
+    return entry;
+}
+
+static bool is_flag(const struct ll *ll, uint32_t entry)
+{
+    return entry >= ll->message_count;
+}
+
+/* Pass one message through a NIC that sees it from first_ps on: the engine works on it, then
+ * the wire, while the engine is at the next. Returns when the wire begins with it. */
+static uint64_t pass(struct ll_nic *nic, uint64_t engine_ps, uint64_t wire_ps, uint64_t first_ps)
+{
+    const uint64_t start_ps = first_ps > nic->engine_free_ps ? first_ps : nic->engine_free_ps;
+    nic->engine_free_ps = start_ps + engine_ps;
+    const uint64_t begin_ps =
+        nic->engine_free_ps > nic->wire_free_ps ? nic->engine_free_ps : nic->wire_free_ps;
+    nic->wire_free_ps = begin_ps + wire_ps;
+    return begin_ps;
+}
+
+/* Work off the first train at the sending NIC and look when it reaches the far one. */
+static void send_first(struct ll *ll, uint32_t rank)
+{
+    struct ll_rank *r = &ll->rank[rank];
+    struct ll_train *train = &ll->train[r->nic.head];
+    struct sim_resource_use *use = &r->use[LL_NIC_OUT];
+    uint64_t first_ps = LL_NEVER;
+    uint32_t message = train->head;
+    for (uint32_t i = 0; i < train->rows; i++, message = ll->next[message]) {
+        const uint64_t begin_ps =
+            pass(&r->nic_out, ll->machine->nic_message_ps, ll->row_nic_ps, train->rung_ps);
+        ll->timing->depart_ps[message] = begin_ps;
+        if (first_ps == LL_NEVER) first_ps = begin_ps;
+    }
+    if (train->flag) {
+        train->flag_ps = pass(&r->nic_out, ll->costs->nic_flag_ps, 0, train->rung_ps);
+        if (first_ps == LL_NEVER) first_ps = train->flag_ps;
+    }
+    use->bytes += train->rows * ll->row_bytes;
+    use->busy_ps += train->rows * ll->row_nic_ps;
+    use->stall_ps += first_ps - train->rung_ps;
+    sim_engine_schedule(ll->engine, first_ps + ll->machine->nic_flight_ps, LL_NIC, rank, 0);
+}
+
+/* Tell the NIC of everything that waits on the queue pair, and of the flag behind it. */
+static void ring(struct ll *ll, uint32_t group, bool flag, uint64_t now_ps)
+{
+    struct ll_group *g = &ll->group[group];
+    const uint32_t rank = group / ll->experts;
+    struct ll_rank *r = &ll->rank[rank];
+    if (g->unrung_count == 0 && !flag) return;
+    assert(ll->train_count < ll->train_max);
+    const uint32_t index = ll->train_count++;
+    ll->train[index] =
+        (struct ll_train){.group = group,
+                          .head = g->unrung.head,
+                          .rows = g->unrung_count,
+                          .next = LL_NONE,
+                          .flag = flag,
+                          .rung_ps = now_ps + ll->costs->post_ps + ll->costs->doorbell_ps};
+    g->unrung = (struct ll_list){LL_NONE, LL_NONE};
+    g->unrung_count = 0;
+    const bool idle = r->nic.head == LL_NONE;
+    if (idle)
+        r->nic.head = index;
+    else
+        ll->train[r->nic.tail].next = index;
+    r->nic.tail = index;
+    if (idle) send_first(ll, rank);
+}
+
+/* Take a slot of the ring for an entry, or let it wait for one. The real kernel does not look;
+ * where the ring is too short it would overwrite requests (DeepEP asserts the depth). */
+static bool take_slot(struct ll *ll, uint32_t group, uint32_t entry, uint64_t now_ps)
+{
+    struct ll_group *g = &ll->group[group];
+    struct sim_resource_use *use = &ll->rank[group / ll->experts].use[LL_QPS];
+    if (!g->short_ring) return true;
+    if (g->outstanding == ll->exchange->qp_depth) {
+        append(ll, &g->stalled, entry);
+        if (!is_flag(ll, entry)) ll->timing->depart_ps[entry] = now_ps; /* Until it departs. */
+        ring(ll, group, false, now_ps); /* Or those in the ring would never leave it. */
+        return false;
+    }
+    g->outstanding++;
+    if (g->outstanding > use->queue_peak) use->queue_peak = g->outstanding;
+    return true;
+}
+
+int ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps)
+{
+    struct ll_group *g = &ll->group[group];
+    assert(!is_flag(ll, message));
+    if (!take_slot(ll, group, message, now_ps)) return 0;
+    ll->rank[group / ll->experts].use[LL_QPS].bytes += ll->row_bytes;
+    append(ll, &g->unrung, message);
+    g->unrung_count++;
+    g->posted++;
+    if (g->posted % LL_DOORBELL == 0) ring(ll, group, false, now_ps);
+    return 1;
+}
+
+void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps)
+{
+    if (take_slot(ll, group, (uint32_t)ll->message_count + group, now_ps))
+        ring(ll, group, true, now_ps);
+}
+
+void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    struct ll_rank *from = &ll->rank[rank];
+    const struct ll_train *train = &ll->train[from->nic.head];
+    const struct ll_group *g = &ll->group[train->group];
+    struct ll_rank *to = &ll->rank[g->peer];
+    struct sim_resource_use *use = &to->use[LL_NIC_IN];
+    const uint64_t flight_ps = ll->machine->nic_flight_ps;
+    const uint64_t waited_ps =
+        to->nic_in.wire_free_ps > now_ps ? to->nic_in.wire_free_ps - now_ps : 0;
+    uint32_t message = train->head;
+
+    for (uint32_t i = 0; i < train->rows; i++, message = ll->next[message]) {
+        const uint64_t first_ps = ll->timing->depart_ps[message] + flight_ps;
+        (void)pass(&to->nic_in, ll->machine->nic_message_ps, ll->row_nic_ps, first_ps);
+        ll->timing->land_ps[message] = to->nic_in.wire_free_ps;
+        if (g->short_ring)
+            sim_engine_schedule(ll->engine, to->nic_in.wire_free_ps + flight_ps, LL_CREDIT,
+                                train->group, 0);
+    }
+    use->bytes += train->rows * ll->row_bytes;
+    use->busy_ps += train->rows * ll->row_nic_ps;
+    use->stall_ps += waited_ps;
+    if (train->flag) {
+        const uint64_t land_ps =
+            pass(&to->nic_in, ll->costs->nic_flag_ps, 0, train->flag_ps + flight_ps);
+        if (g->short_ring)
+            sim_engine_schedule(ll->engine, land_ps + flight_ps, LL_CREDIT, train->group, 0);
+        ll_flag_landed(ll, train->group, land_ps);
+    }
+    from->nic.head = train->next;
+    if (from->nic.head != LL_NONE) send_first(ll, rank);
+}
+
+void ll_nic_credit(struct ll *ll, uint32_t group, uint64_t now_ps)
+{
+    struct ll_group *g = &ll->group[group];
+    assert(g->outstanding > 0);
+    g->outstanding--;
+    if (g->stalled.head == LL_NONE) return;
+    const uint32_t entry = take_first(ll, &g->stalled);
+    if (is_flag(ll, entry)) {
+        ll_nic_flag(ll, group, now_ps);
+        return;
+    }
+    ll->rank[group / ll->experts].use[LL_QPS].stall_ps += now_ps - ll->timing->depart_ps[entry];
+    const int posted = ll_nic_post(ll, group, entry, now_ps);
+    assert(posted);
+    if (g->stalled.head != LL_NONE) ring(ll, group, false, now_ps);
+    if (ll->direction == SIM_DISPATCH)
+        ll_dispatch_unstalled(ll, entry, now_ps);
+    else
+        ll_combine_unstalled(ll, group, now_ps);
+}
