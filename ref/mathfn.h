@@ -6,8 +6,13 @@
  * multiply-add only where ref_math_fma() stands. Header only, C, C++ and nvcc; needs nothing
  * else of ref/. Subnormals are kept, so nvcc must not be given -ftz=true or -prec-div=false.
  *
- * Largest error over all fp32 inputs, in units of the last place of the exact result, measured
- * against double (tests/test_mathfn.c): MATHFN_ERRORS_GO_HERE
+ * Largest error over all 2^32 inputs, in units of the last place of the exact result, measured
+ * against double (tests/test_mathfn.c):
+ *
+ *   ref_exp 0.979   ref_exp2 0.868   ref_log 0.912   ref_log2 1.477   ref_softplus 1.956
+ *   ref_sigmoid 2.481 and ref_silu 2.404 from -87 up; below, 1 + exp(-x) leaves the range
+ *
+ * On an H200 (CUDA 13.0, --fmad=false) all seven gave the same bits as here for every input.
  *
  * A NaN result is always 7FC00000: hardware disagrees on the sign and payload of NaN. */
 #ifndef REF_MATHFN_H
