@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "sim/datapath_check.h"
+#include "sim/explain.h"
 #include "sim/received.h"
 
 struct sim_datapath {
@@ -124,11 +125,16 @@ int sim_datapath_layer(struct sim_datapath *path, const struct sim_layer_input *
                  : play_group(path->backend, path->state, input, &path->actual, &path->actual_view,
                               err, err_len);
     if (status != 0) return -1;
-    for (uint32_t stage = 0; stage < SIM_STAGES; stage++)
-        for (uint32_t r = 0; r < input->routing->ranks; r++)
+    for (uint32_t stage = 0; stage < SIM_STAGES; stage++) {
+        for (uint32_t r = 0; r < input->routing->ranks; r++) {
+            struct sim_check *check = &checks[(uint64_t)stage * input->routing->ranks + r];
             sim_datapath_check(input, &path->expected_view, &path->actual_view,
-                               (enum sim_stage)stage, r,
-                               &checks[(uint64_t)stage * input->routing->ranks + r]);
+                               (enum sim_stage)stage, r, check);
+            if (check->mismatch_count > 0)
+                (void)sim_explain_row(input, &path->expected_view, &path->actual_view, check,
+                                      check->cause);
+        }
+    }
     return 0;
 }
 

@@ -34,7 +34,7 @@ struct sim_check {
     int64_t channel;         /* -1: not a channel (a source id, a count, a weight). */
     char expected_hex[20];
     char actual_hex[20];
-    char cause[128];
+    char cause[192]; /* What seems to have happened, in words (sim/explain.h). */
 };
 
 /* The outputs of one layer, wherever they are stored. */

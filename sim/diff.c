@@ -8,9 +8,9 @@
 
 #include "ref/digest.h"
 #include "sim/datapath_check.h"
+#include "sim/explain.h"
 #include "sim/received.h"
 #include "sim/replica.h"
-#include "sim/side.h"
 #include "traces/routing.h"
 
 static int read_settings(struct trace_reader *reader, struct sim_settings *settings, char *err,
@@ -104,6 +104,28 @@ static bool comparable(const struct sim_replica *a, const struct sim_replica *b,
     return true;
 }
 
+/* One line on what each side did: its recipe where they differ, and what it did wrong. */
+static void explain_sides(const struct sim_replica *a, const struct sim_replica *b,
+                          const struct sim_check *check, char *text, size_t text_len)
+{
+    const struct sim_replica *const sides[2] = {a, b};
+    size_t at = 0;
+
+    if (a->plan->recipe != b->plan->recipe)
+        at = (size_t)snprintf(text, text_len, "A quantises by %s, B by %s",
+                              ref_recipe_name(a->plan->recipe), ref_recipe_name(b->plan->recipe));
+    for (int s = 0; s < 2; s++) {
+        char cause[SIM_CAUSE_MAX] = "";
+        if (at >= text_len ||
+            !sim_explain_row(&sides[s]->input, sim_datapath_expected(sides[s]->path),
+                             sim_datapath_actual(sides[s]->path), check, cause))
+            continue;
+        at += (size_t)snprintf(text + at, text_len - at, "%s%c: %s", at > 0 ? "; " : "", "AB"[s],
+                               cause);
+    }
+    if (at == 0) snprintf(text, text_len, "%s", check->cause);
+}
+
 /* Lay both sides' stage side by side and name the first element. */
 static void name_element(const struct sim_replica *a, const struct sim_replica *b,
                          enum sim_stage stage, uint32_t rank, struct sim_diff *diff)
@@ -113,7 +135,7 @@ static void name_element(const struct sim_replica *a, const struct sim_replica *
                        rank, &diff->check);
     diff->element_found = diff->check.mismatch_count > 0;
     if (diff->element_found)
-        sim_side_explain(a, b, &diff->check, diff->element_note, sizeof diff->element_note);
+        explain_sides(a, b, &diff->check, diff->element_note, sizeof diff->element_note);
 }
 
 int sim_diff_runs(struct trace_reader *a, struct trace_reader *b, struct sim_diff *diff, char *err,
