@@ -57,9 +57,11 @@ struct gpu {
         if (gpu_status != cudaSuccess) return gpu_failed(gpu_status, #call, err, err_len);         \
     } while (0)
 
-/* The one place that spells a launch. */
+/* The one place that spells a launch; whoever runs the kernels elsewhere defines another. */
+#if !defined(GPU_LAUNCH)
 #define GPU_LAUNCH(kernel, grid, threads, shared_bytes, stream, ...)                               \
     kernel<<<(grid), (threads), (shared_bytes), (stream)>>>(__VA_ARGS__)
+#endif
 
 /* Writes "cuda: CALL: REASON" and returns -1. */
 int gpu_failed(cudaError_t status, const char *call, char *err, size_t err_len);

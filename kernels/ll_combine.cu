@@ -15,7 +15,7 @@
 
 enum { PIECE_VECTORS = 32, ROWS_IN_FLIGHT = 8 };
 
-struct combine {
+struct ll_combine {
     const uint64_t *home_start; /* Of token 0. */
     const uint4 *home;          /* Slot 0. */
     uint4 *combined;            /* Token 0. */
@@ -39,7 +39,7 @@ static __device__ __forceinline__ void add_weighted(float acc[8], uint4 x, float
     }
 }
 
-static __global__ void __launch_bounds__(GPU_THREADS) ll_combine_kernel(struct combine combine)
+static __global__ void __launch_bounds__(GPU_THREADS) ll_combine_kernel(struct ll_combine combine)
 {
     for (uint32_t item = (uint32_t)grid_warp(); item < combine.items;
          item += (uint32_t)grid_warps()) {
@@ -108,7 +108,7 @@ extern "C" int gpu_ll_combine_unpack(struct gpu *gpu, const struct gpu_routing *
     while (gpu_next_span(gpu, rank + rank_count, &span)) {
         const struct gpu_device *device = &gpu->device[span.device];
         const uint64_t tokens = gpu_end_row(combined, &span) - gpu_first_row(combined, &span);
-        struct combine combine;
+        struct ll_combine combine;
         combine.home_start = (const uint64_t *)gpu_base(home_start, &span);
         combine.home = (const uint4 *)gpu_base(home, &span);
         combine.combined = (uint4 *)gpu_base(combined, &span);

@@ -14,7 +14,7 @@
 
 enum { FLIGHT = 2, HEADER_BYTES = 16, STEP_VECTORS = STEP_CHANNELS / LANE_CHANNELS };
 
-struct pack {
+struct ll_pack {
     struct gpu_rule rule;
     const uint4 *x;       /* Row 0, as gpu_base. */
     uint8_t *staged;      /* Row 0. */
@@ -37,7 +37,7 @@ extern "C" uint64_t gpu_ll_message_stride(uint32_t hidden, uint32_t recipe)
 }
 
 /* One block: how many choices of the rank each expert has, as -count - 1. */
-static __device__ void count_words(const struct pack &pack, uint32_t rank, uint32_t *counts)
+static __device__ void count_words(const struct ll_pack &pack, uint32_t rank, uint32_t *counts)
 {
     const uint64_t begin = pack.starts[rank] * pack.topk, end = pack.starts[rank + 1] * pack.topk;
 
@@ -58,7 +58,7 @@ struct place {
     uint32_t vector;
 };
 
-static __device__ __forceinline__ struct place place_of(const struct pack &pack, uint32_t step)
+static __device__ __forceinline__ struct place place_of(const struct ll_pack &pack, uint32_t step)
 {
     const uint32_t row = step / pack.row_steps;
     struct place place = {pack.first_row + row,
@@ -67,7 +67,7 @@ static __device__ __forceinline__ struct place place_of(const struct pack &pack,
 }
 
 /* The warp that has a row's first step writes its header too. */
-static __device__ __forceinline__ void write_header(const struct pack &pack, struct place place,
+static __device__ __forceinline__ void write_header(const struct ll_pack &pack, struct place place,
                                                     uint8_t *message)
 {
     if (place.vector >= WARP) return;
@@ -78,7 +78,7 @@ static __device__ __forceinline__ void write_header(const struct pack &pack, str
 }
 
 template <bool CAST>
-static __device__ __forceinline__ void write_step(const struct pack &pack, struct place place,
+static __device__ __forceinline__ void write_step(const struct ll_pack &pack, struct place place,
                                                   const uint4 held[2])
 {
     uint8_t *message = pack.staged + place.row * pack.stride;
@@ -104,7 +104,7 @@ static __device__ __forceinline__ void write_step(const struct pack &pack, struc
 }
 
 template <bool CAST>
-static __global__ void __launch_bounds__(GPU_THREADS) ll_pack_kernel(struct pack pack)
+static __global__ void __launch_bounds__(GPU_THREADS) ll_pack_kernel(struct ll_pack pack)
 {
     extern __shared__ uint32_t counts[];
     if (blockIdx.x < pack.rank_count) {
@@ -148,7 +148,7 @@ extern "C" int gpu_ll_pack(struct gpu *gpu, const struct gpu_routing *routing, u
         const uint64_t first = gpu_first_row(x, &span), rows = gpu_end_row(x, &span) - first;
         const uint32_t row_steps = (hidden + STEP_CHANNELS - 1) / STEP_CHANNELS;
         const uint32_t ranks = span.end - span.first;
-        struct pack pack;
+        struct ll_pack pack;
         assert(rows * row_steps < UINT32_MAX / 2);
         pack.rule = gpu_recipe_of(recipe).rule;
         pack.x = (const uint4 *)gpu_base(x, &span);

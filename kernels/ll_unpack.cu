@@ -14,7 +14,7 @@
 
 enum { HEADER_BYTES = 16 };
 
-struct unpack {
+struct ll_unpack {
     const uint64_t *block_start; /* Of the launch's first block. */
     const int32_t *words;        /* The same. */
     int32_t *counts;             /* The same. */
@@ -41,7 +41,7 @@ static __device__ __forceinline__ void take_exponents(const uint32_t *scales, ui
     }
 }
 
-static __global__ void __launch_bounds__(GPU_THREADS) ll_unpack_kernel(struct unpack unpack)
+static __global__ void __launch_bounds__(GPU_THREADS) ll_unpack_kernel(struct ll_unpack unpack)
 {
     for (uint64_t b = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; b < unpack.blocks;
          b += (uint64_t)gridDim.x * blockDim.x)
@@ -80,7 +80,7 @@ extern "C" int gpu_ll_unpack(struct gpu *gpu, const struct gpu_routing *routing,
     while (gpu_next_span(gpu, rank + rank_count, &span)) {
         const struct gpu_device *device = &gpu->device[span.device];
         const uint64_t first_block = (uint64_t)span.first * blocks_per_rank;
-        struct unpack unpack;
+        struct ll_unpack unpack;
         unpack.block_start = (const uint64_t *)gpu_base(block_start, &span) + first_block;
         unpack.words = (const int32_t *)gpu_base(landed_words, &span) + first_block;
         unpack.counts = (int32_t *)gpu_base(rows->counts, &span) + first_block;

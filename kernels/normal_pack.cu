@@ -12,7 +12,7 @@
 #include "kernels/gpu_private.cuh"
 #include "kernels/routing.cuh"
 
-struct pack {
+struct normal_pack {
     struct gpu_record record;
     const uint8_t *payload; /* Row 0, as all below. */
     const uint8_t *scales;
@@ -26,7 +26,7 @@ struct pack {
     uint32_t ranks, experts, ranks_per_node;
 };
 
-static __device__ void count_words(const struct pack &pack, uint32_t rank)
+static __device__ void count_words(const struct normal_pack &pack, uint32_t rank)
 {
     const uint64_t begin = pack.starts[rank], end = pack.starts[rank + 1];
     const uint32_t topk = pack.record.topk;
@@ -39,7 +39,7 @@ static __device__ void count_words(const struct pack &pack, uint32_t rank)
 }
 
 /* Word w of what follows the scales in the record of a token. */
-static __device__ __forceinline__ uint32_t tail_word(const struct pack &pack, uint64_t row,
+static __device__ __forceinline__ uint32_t tail_word(const struct normal_pack &pack, uint64_t row,
                                                      uint32_t meta, uint32_t w)
 {
     const struct gpu_record &record = pack.record;
@@ -58,7 +58,7 @@ static __device__ __forceinline__ uint32_t tail_word(const struct pack &pack, ui
     return __float_as_uint(pack.topk_weights[row * record.topk + k]);
 }
 
-static __global__ void __launch_bounds__(GPU_THREADS) normal_pack_kernel(struct pack pack)
+static __global__ void __launch_bounds__(GPU_THREADS) normal_pack_kernel(struct normal_pack pack)
 {
     const struct gpu_record &record = pack.record;
     if (blockIdx.x < pack.rank_count) {
@@ -100,7 +100,7 @@ extern "C" int gpu_normal_pack(struct gpu *gpu, const struct gpu_routing *routin
     while (gpu_next_span(gpu, rank + rank_count, &span)) {
         const struct gpu_device *device = &gpu->device[span.device];
         const uint32_t ranks = span.end - span.first;
-        struct pack pack;
+        struct normal_pack pack;
         pack.record = *record;
         pack.payload = gpu_base(payload, &span);
         pack.scales = gpu_base(scales, &span);

@@ -14,7 +14,7 @@
 
 enum { META_GPUS = 32 };
 
-struct unpack {
+struct normal_unpack {
     struct gpu_record record;
     const uint64_t *block_start; /* Of the launch's first block, as words and counts. */
     const int32_t *words;
@@ -43,8 +43,9 @@ static __device__ __forceinline__ int64_t record_id(const struct gpu_record &rec
 
 /* A column a lane. Damaged ids name no expert, or another one. Returns the mask of the receiver's
  * node that the ids make, in every lane. */
-static __device__ __forceinline__ uint32_t take_columns(const struct unpack &unpack, uint32_t rank,
-                                                        const uint8_t *bytes, uint64_t row)
+static __device__ __forceinline__ uint32_t take_columns(const struct normal_unpack &unpack,
+                                                        uint32_t rank, const uint8_t *bytes,
+                                                        uint64_t row)
 {
     const struct gpu_record &record = unpack.record;
     const uint32_t each = unpack.experts / unpack.ranks, k = lane_id();
@@ -67,7 +68,8 @@ static __device__ __forceinline__ uint32_t take_columns(const struct unpack &unp
     return bit;
 }
 
-static __global__ void __launch_bounds__(GPU_THREADS) normal_unpack_kernel(struct unpack unpack)
+static __global__ void __launch_bounds__(GPU_THREADS)
+    normal_unpack_kernel(struct normal_unpack unpack)
 {
     const struct gpu_record &record = unpack.record;
     for (uint64_t b = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; b < unpack.blocks;
@@ -98,7 +100,7 @@ static __global__ void __launch_bounds__(GPU_THREADS) normal_unpack_kernel(struc
 
 /* The n-th token of the source that goes to the rank is the block's n-th row, as far as rows were
  * written. */
-static __global__ void number_kernel(struct unpack unpack)
+static __global__ void number_kernel(struct normal_unpack unpack)
 {
     const uint32_t topk = unpack.record.topk;
     const int64_t each = unpack.experts / unpack.ranks;
@@ -123,13 +125,15 @@ static __global__ void number_kernel(struct unpack unpack)
     }
 }
 
-static struct unpack fill(const struct gpu_routing *routing, uint32_t ranks_per_node,
-                          const struct gpu_record *record, const struct gpu_buffer *block_start,
-                          const struct gpu_buffer *landed_words, const struct gpu_buffer *landed,
-                          const struct gpu_normal_rows *rows, const struct gpu_span *span)
+static struct normal_unpack fill(const struct gpu_routing *routing, uint32_t ranks_per_node,
+                                 const struct gpu_record *record,
+                                 const struct gpu_buffer *block_start,
+                                 const struct gpu_buffer *landed_words,
+                                 const struct gpu_buffer *landed,
+                                 const struct gpu_normal_rows *rows, const struct gpu_span *span)
 {
     const uint64_t first_block = (uint64_t)span->first * routing->ranks;
-    struct unpack unpack;
+    struct normal_unpack unpack;
     unpack.record = *record;
     unpack.block_start = (const uint64_t *)gpu_base(block_start, span) + first_block;
     unpack.words = (const int32_t *)gpu_base(landed_words, span) + first_block;
@@ -168,7 +172,7 @@ extern "C" int gpu_normal_unpack(struct gpu *gpu, const struct gpu_routing *rout
     assert(landed_words->row_bytes == routing->ranks * sizeof(int32_t));
     while (gpu_next_span(gpu, rank + rank_count, &span)) {
         const struct gpu_device *device = &gpu->device[span.device];
-        const struct unpack unpack =
+        const struct normal_unpack unpack =
             fill(routing, ranks_per_node, record, block_start, landed_words, landed, rows, &span);
         const uint64_t warps = unpack.end_row - unpack.first_row + unpack.blocks / WARP;
         GPU_LAUNCH(normal_unpack_kernel, gpu_grid(device, warps, 4), GPU_THREADS, 0, device->stream,
