@@ -68,8 +68,10 @@ endif
 TOOL_SRC := $(filter-out tools/demo_trace.c,$(wildcard tools/*.c))
 SUITES := $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
 TEST_SRC := $(SUITES:%=tests/test_%.c) $(wildcard tests/main.c tests/support.c)
+GPU_SUITES := $(filter-out main,$(patsubst tests/gpu_%.c,%,$(sort $(wildcard tests/gpu_*.c))))
+GPU_TEST_OBJ := $(patsubst %,$(BUILD)/tests/gpu_%.o,$(GPU_SUITES) main) $(BUILD)/tests/support.o
 GEN_SRC := $(BUILD)/gen/machines.c $(BUILD)/gen/models.c $(BUILD)/gen/schema.c
-GEN_HEADERS := $(addprefix $(BUILD)/gen/,config.h version.h embedded.h suites.inc)
+GEN_HEADERS := $(addprefix $(BUILD)/gen/,config.h version.h embedded.h suites.inc gpu_suites.inc)
 
 object = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIB_OBJ := $(call object,$(LIB_SRC)) $(GEN_SRC:.c=.o)
@@ -93,7 +95,7 @@ $(BUILD)/libepsim.a: $(LIB_OBJ) $(BUILD)/flags.link
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $(LIB_OBJ)
 
-objects: $(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) $(BUILD)/tools/demo_trace.o $(FUZZ_OBJ) ## compile everything, link nothing
+objects: $(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) $(GPU_TEST_OBJ) $(BUILD)/tools/demo_trace.o $(FUZZ_OBJ) ## compile everything, link nothing
 
 $(BUILD)/%.o: %.c $(BUILD)/flags.compile | $(GEN_HEADERS) $(BUILD)/packages.ok
 	$(call say,CC,$<)
@@ -110,7 +112,7 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc | $(GEN_HEADERS)
 $(BUILD)/tests/test_%.o: EPSIM_CFLAGS += -Wno-missing-prototypes
 $(BUILD)/tests/support.o: EPSIM_CFLAGS += -DTEST_TREE='"$(CURDIR)"'
 
--include $(wildcard $(patsubst %.o,%.d,$(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ)))
+-include $(wildcard $(patsubst %.o,%.d,$(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) $(GPU_TEST_OBJ)))
 
 # --- generated files: rewritten only when their content changes ---------------------------------
 # $(call keep,COMMAND): run COMMAND, put its output into $@ if that differs from what is there.
@@ -140,6 +142,9 @@ $(BUILD)/gen/config.h: FORCE
 
 $(BUILD)/gen/suites.inc: FORCE
 	$(call keep,for suite in $(SUITES); do echo "SUITE($$suite)"; done)
+
+$(BUILD)/gen/gpu_suites.inc: FORCE
+	$(call keep,for suite in $(GPU_SUITES); do echo "SUITE($$suite)"; done)
 
 $(BUILD)/gen/embedded.h: tools/embed.sh
 	@mkdir -p $(@D) && tools/embed.sh --header > $@
@@ -200,6 +205,15 @@ $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz_%.o $(BUILD)/libepsim.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
+# A second program: a CUDA context does not survive the fork that Check makes for each test.
+$(BUILD)/test-gpu: $(GPU_TEST_OBJ) $(BUILD)/libepsim.a $(BUILD)/flags.link
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) -o $@ $(GPU_TEST_OBJ) $(BUILD)/libepsim.a $(CHECK_LIBS) $(LIBS)
+
+test-gpu: $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/test-gpu) ## run the tests that need a GPU (skipped loudly without one)
+	@$(if $(filter 1,$(HAVE_CUDA)),timeout -k 10 600 $(BUILD)/test-gpu $(SUITE),\
+	    echo 'SKIPPED, nothing on a GPU was tested: built without CUDA')
+
 # One decode step of 8 ranks after another, 16 streams each: the main job, small.
 DEMO := $(BUILD)/demo
 DEMO_REPLAY := $(BUILD)/epsim replay $(DEMO)/topk_ids.npy --offsets $(DEMO)/offsets.npy \
@@ -256,4 +270,4 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 FORCE:
-.PHONY: all objects runner setup test check-one asan fuzz fuzz-programs demo tidy install install-files clean help FORCE
+.PHONY: all objects runner setup test test-gpu check-one asan fuzz fuzz-programs demo tidy install install-files clean help FORCE
