@@ -112,6 +112,7 @@ static int take_slopes(struct sim_fit *fit, struct work *work, char *err, size_t
     for (size_t p = 0; p < fit->parameters; p++) {
         const double step = fit->value[p] * (1 + STEP) <= fit->max[p] ? STEP : -STEP;
         moved[p] = fit->value[p] * (1 + step);
+        memcpy(work->trial, work->residual, fit->residuals * sizeof *work->trial);
         if (fit->evaluate(fit->context, moved, p, work->trial, err, err_len) != 0) return -1;
         moved[p] = fit->value[p];
         for (size_t i = 0; i < fit->residuals; i++)

@@ -23,8 +23,8 @@ struct sim_fit {
     double pull;             /* Standard deviation of the weak pull, relative: 1 = a factor 2. */
     unsigned rounds;
     void *context;
-    /* Residuals at value; parameter = the only one that differs from the last whole call, or
-     * parameters when all may: a caller may then keep what that one does not touch. */
+    /* Residuals at value. With parameter below parameters only that one differs from where the
+     * residuals passed in were taken: those that it does not touch may stay as they are. */
     int (*evaluate)(void *context, const double *value, size_t parameter, double *residual,
                     char *err, size_t err_len);
     void (*report)(void *context, unsigned round, double loss); /* Or NULL. */

@@ -67,6 +67,7 @@ int cmd_replay(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_accuracy(int argc, char **argv);
+int cmd_calibrate(int argc, char **argv);
 int cmd_explore(int argc, char **argv);
 int cmd_eplb(int argc, char **argv);
 

@@ -24,6 +24,7 @@ static const struct command COMMANDS[] = {
     {"replay", cmd_replay, "the same with routing from a captured trace"},
     {"diff", cmd_diff, "two runs or two folders: first difference, and times side by side"},
     {"accuracy", cmd_accuracy, "predicted against measured times, by row and by group"},
+    {"calibrate", cmd_calibrate, "fit a machine file to measurements"},
     {"eplb", cmd_eplb, "placement of expert replicas from weights"},
     {"explore", cmd_explore, "walk a protocol's interleavings: safe, or the way to break it"},
     {"bench", cmd_bench, "the speed of the engine and of the reference themselves"},

@@ -11,18 +11,18 @@ cd "${1:-$(dirname "$0")/..}" || exit 2
 
 # Files of sim/ and fabric/ for statistics, fits, benchmarks: double is allowed there.
 double_files='sim/accuracy.c sim/accuracy.h sim/bench_engine.c sim/bench_engine.h sim/bench_ref.c
-    sim/bench_ref.h sim/calibrate.c sim/calibrate.h sim/fit.c sim/fit.h sim/summary_json.c
-    sim/eplb.c sim/eplb.h'
+    sim/bench_ref.h sim/calibrate.c sim/calibrate.h sim/eplb.c sim/eplb.h sim/fit.c sim/fit.h
+    sim/summary_json.c'
 # Files of sim/ and fabric/ that may read the wall clock: benchmarks.
 clock_files='sim/bench_engine.c sim/bench_ref.c'
 # Memory is taken when something is opened, loaded or built, by functions whose names say so...
 alloc_functions='(^|_)(open|load|create|init|read|parse|map|grow|reserve|build|alloc)(_|$)'
 # ...in files that work before any event runs or after the last one...
-alloc_files='sim/accuracy.c sim/bench_engine.c sim/bench_ref.c sim/calibrate.c sim/capture.c
-    sim/case_list.c sim/cause.c sim/expect.c sim/expect_ll.c sim/expect_normal.c sim/fit.c
-    sim/inputs.c sim/measured.c sim/predict.c sim/replica.c sim/rules_routing.c sim/side.c
-    sim/summary.c sim/verify.c traces/db_compare.c traces/db_read.c traces/safetensors.c
-    traces/safetensors_write.c'
+alloc_files='sim/accuracy.c sim/bench_engine.c sim/bench_ref.c sim/calibrate.c
+    sim/calibrate_file.c sim/capture.c sim/case_list.c sim/cause.c sim/expect.c sim/expect_ll.c
+    sim/expect_normal.c sim/fit.c sim/inputs.c sim/measured.c sim/predict.c sim/replica.c
+    sim/rules_routing.c sim/side.c sim/summary.c sim/verify.c traces/db_compare.c
+    traces/db_read.c traces/safetensors.c traces/safetensors_write.c'
 # ...and in these functions: a pool that doubles, or what one exchange needs before its events.
 alloc_exceptions='fabric/yaml.c:take sim/engine_queue.c:heap_push sim/engine_queue.c:fresh_node
     sim/normal.c:report_messages sim/normal_node.c:normal_node_run sim/normal_plan.c:list_rows

@@ -1,0 +1,320 @@
+/* sim/calibrate.c - which rows a number touches, and the fit over all of them. */
+#include "sim/calibrate.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabric/machine.h"
+#include "sim/fit.h"
+#include "sim/predict.h"
+
+#define KNEE 0.05 /* Repeats of one measurement differ by a few percent; more is a spike. */
+#define PULL 2.0  /* Weak: a factor of 3 away from the start costs as much as one such row. */
+
+struct fit_context {
+    const struct sim_measured *measured;
+    const struct sim_calibrate_options *options;
+    struct fabric_machine *pool;
+    const struct fabric_machine **machines; /* [rows]; NULL: the row does not count. */
+    struct sim_knob *knobs;
+    size_t knob_count;
+    bool *touched;          /* [knobs][rows] */
+    bool *wanted;           /* [rows] */
+    uint64_t *predicted_ps; /* [rows] */
+    size_t rows;            /* That count. */
+    char name[64];          /* The file's machine. */
+};
+
+static void name_of(const char *path, char *name, size_t name_len)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path;
+    const size_t len = strlen(base);
+    const size_t stem = len > 5 && strcmp(base + len - 5, ".yaml") == 0 ? len - 5 : len;
+    snprintf(name, name_len, "%.*s", (int)(stem < name_len ? stem : name_len - 1), base);
+}
+
+/* Each row's machine, with its stack in force: the file itself where the row names it. */
+static int load_machines(struct fit_context *fit, char *err, size_t err_len)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < fit->measured->count; i++) {
+        const struct sim_measured_row *row = &fit->measured->rows[i];
+        char name[64];
+        size_t j = 0;
+        while (j < i && (strcmp(fit->measured->rows[j].machine, row->machine) != 0 ||
+                         strcmp(fit->measured->rows[j].stack, row->stack) != 0))
+            j++;
+        if (j < i) {
+            fit->machines[i] = fit->machines[j];
+            continue;
+        }
+        name_of(row->machine, name, sizeof name);
+        const char *from = strcmp(name, fit->name) == 0 ? fit->options->machine_path : row->machine;
+        struct fabric_machine *machine = &fit->pool[count];
+        if (fabric_machine_load(from, machine, err, err_len) != 0) return -1;
+        if (row->stack[0] != '\0') (void)fabric_machine_select_stack(machine, row->stack);
+        fit->machines[i] = machine;
+        count++;
+    }
+    return 0;
+}
+
+/* Does the machine take this number from the file? A stack's number counts where that stack is
+ * in force; a default, where no stack replaced it and no child said it anew. */
+static bool takes(const struct fit_context *fit, const struct fabric_machine *machine,
+                  const struct sim_knob *knob)
+{
+    size_t count;
+    const size_t index = (size_t)(knob->field - fabric_cost_fields(&count));
+    bool inherits = false;
+    assert(index < count);
+    for (uint32_t o = 0; o < machine->origin_count; o++)
+        inherits = inherits || strcmp(machine->origins[o], fit->name) == 0;
+    if (!inherits) return false;
+    if (knob->stack[0] != '\0') return strcmp(machine->stack, knob->stack) == 0;
+    for (uint32_t s = 0; s < machine->stack_count; s++)
+        if (strcmp(machine->stacks[s].name, machine->stack) == 0 && machine->stacks[s].set[index])
+            return false;
+    const uint8_t origin = machine->cost_origin[index];
+    return origin < machine->origin_count && strcmp(machine->origins[origin], fit->name) == 0;
+}
+
+/* Fill touched and rows; drop knobs that touch nothing or stand at 0. */
+static void find_rows(struct fit_context *fit)
+{
+    const size_t all = fit->measured->count;
+    size_t kept = 0;
+    for (size_t k = 0; k < fit->knob_count; k++) {
+        struct sim_knob *knob = &fit->knobs[k];
+        bool *touched = fit->touched + kept * all;
+        knob->rows = 0;
+        for (size_t i = 0; i < all; i++) {
+            const struct sim_measured_row *row = &fit->measured->rows[i];
+            touched[i] = knob->before > 0 && strcmp(row->mode, knob->field->section) == 0 &&
+                         takes(fit, fit->machines[i], knob);
+            knob->rows += touched[i];
+        }
+        if (knob->rows > 0) fit->knobs[kept++] = *knob;
+    }
+    fit->knob_count = kept;
+    fit->rows = 0;
+    for (size_t i = 0; i < all; i++) {
+        bool any = false;
+        for (size_t k = 0; k < kept; k++) any = any || fit->touched[k * all + i];
+        fit->wanted[i] = any;
+        fit->rows += any;
+    }
+}
+
+static void set_knob(struct fit_context *fit, size_t k, uint64_t value)
+{
+    const size_t all = fit->measured->count;
+    for (size_t i = 0; i < all; i++) {
+        if (!fit->touched[k * all + i]) continue;
+        struct fabric_machine *machine = &fit->pool[fit->machines[i] - fit->pool];
+        *fabric_cost_at(&machine->costs, fit->knobs[k].field) = value;
+    }
+}
+
+/* 2 (p - m) / (p + m): the logarithm of p / m up to its cube, without a logarithm. */
+static double residual_of(uint64_t predicted_ps, uint64_t measured_ps)
+{
+    const double p = (double)predicted_ps, m = (double)measured_ps;
+    return 2 * (p - m) / (p + m);
+}
+
+static int evaluate(void *context, const double *value, size_t parameter, double *residual,
+                    char *err, size_t err_len)
+{
+    struct fit_context *fit = (struct fit_context *)context;
+    const size_t all = fit->measured->count;
+    bool *asked = fit->wanted + all;
+    struct sim_predict_options options = {
+        .threads = fit->options->threads, .machines = fit->machines, .wanted = asked};
+    size_t n = 0;
+    for (size_t k = 0; k < fit->knob_count; k++) set_knob(fit, k, (uint64_t)(value[k] + 0.5));
+    for (size_t i = 0; i < all; i++)
+        asked[i] =
+            fit->wanted[i] && (parameter == fit->knob_count || fit->touched[parameter * all + i]);
+    if (sim_predict(fit->measured, &options, fit->predicted_ps, NULL, err, err_len) != 0) return -1;
+    for (size_t i = 0; i < all; i++) {
+        if (!fit->wanted[i]) continue;
+        if (asked[i])
+            residual[n] = residual_of(fit->predicted_ps[i], fit->measured->rows[i].measured_ps);
+        n++;
+    }
+    assert(n == fit->rows);
+    return 0;
+}
+
+static void report(void *context, unsigned round, double loss)
+{
+    const struct fit_context *fit = (const struct fit_context *)context;
+    if (fit->options->report)
+        fit->options->report(fit->options->context, round, loss / (double)fit->rows);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* residual is sorted by size and lost. */
+static void judge(double *residual, size_t count, double *median, double *p90)
+{
+    for (size_t i = 0; i < count; i++)
+        if (residual[i] < 0) residual[i] = -residual[i];
+    qsort(residual, count, sizeof *residual, by_value);
+    *median = count ? residual[count / 2] : 0;
+    *p90 = count ? residual[(9 * count + 9) / 10 - 1] : 0;
+}
+
+/* Four digits: what the data can tell, and what people can read. */
+static uint64_t rounded(double value)
+{
+    const uint64_t whole = (uint64_t)(value + 0.5);
+    uint64_t step = 1;
+    while (whole / step >= 10000) step *= 10;
+    return (whole + step / 2) / step * step;
+}
+
+static int run_fit(struct fit_context *fit, struct sim_calibration *made, char *err, size_t err_len)
+{
+    double value[SIM_KNOBS_MAX], min[SIM_KNOBS_MAX], max[SIM_KNOBS_MAX], error[SIM_KNOBS_MAX];
+    double *residual = (double *)calloc(fit->rows + 1, sizeof *residual);
+    double loss;
+    int status = -1;
+
+    _Static_assert((int)SIM_KNOBS_MAX <= (int)SIM_FIT_PARAMETERS_MAX, "the fit holds every knob");
+    if (!residual) {
+        snprintf(err, err_len, "%zu rows: out of memory", fit->rows);
+        return -1;
+    }
+    for (size_t k = 0; k < fit->knob_count; k++) {
+        const struct fabric_cost_field *field = fit->knobs[k].field;
+        value[k] = (double)fit->knobs[k].before;
+        min[k] = field->min > 0 ? (double)field->min : 1;
+        max[k] = (double)field->max;
+    }
+    struct sim_fit problem = {.parameters = fit->knob_count,
+                              .residuals = fit->rows,
+                              .value = value,
+                              .min = min,
+                              .max = max,
+                              .relative_error = error,
+                              .knee = KNEE,
+                              .pull = PULL,
+                              .rounds = fit->options->rounds,
+                              .context = fit,
+                              .evaluate = evaluate,
+                              .report = report};
+    if (evaluate(fit, value, fit->knob_count, residual, err, err_len) != 0) goto free_residual;
+    judge(residual, fit->rows, &made->median_before, &made->p90_before);
+    if (sim_fit_run(&problem, &loss, err, err_len) != 0) goto free_residual;
+    for (size_t k = 0; k < fit->knob_count; k++) {
+        fit->knobs[k].after = rounded(value[k]);
+        fit->knobs[k].relative_error = error[k];
+        value[k] = (double)fit->knobs[k].after;
+    }
+    if (evaluate(fit, value, fit->knob_count, residual, err, err_len) != 0) goto free_residual;
+    judge(residual, fit->rows, &made->median_after, &made->p90_after);
+    made->rows = fit->rows;
+    made->knob_count = fit->knob_count;
+    status = 0;
+free_residual:
+    free(residual);
+    return status;
+}
+
+static char *read_text(const char *path, size_t *bytes, char *err, size_t err_len)
+{
+    FILE *file = fopen(path, "rb");
+    char *text = NULL;
+    long size = -1;
+    if (file && fseek(file, 0, SEEK_END) == 0) size = ftell(file);
+    if (size >= 0 && fseek(file, 0, SEEK_SET) == 0) text = (char *)malloc((size_t)size + 1);
+    if (text && fread(text, 1, (size_t)size, file) != (size_t)size) {
+        free(text);
+        text = NULL;
+    }
+    if (file) fclose(file);
+    if (!text) {
+        snprintf(err, err_len, "%.256s: cannot be read", path);
+        return NULL;
+    }
+    text[size] = '\0';
+    *bytes = (size_t)size;
+    return text;
+}
+
+static int calibrate_text(struct fit_context *fit, const char *text, size_t bytes,
+                          struct sim_calibration *made, char *err, size_t err_len)
+{
+    const size_t rows = fit->measured->count;
+    int status = -1;
+    const int64_t found =
+        sim_knobs_find(fit->options->machine_path, text, bytes, fit->options->mode, made->knobs,
+                       SIM_KNOBS_MAX, err, err_len);
+    if (found < 0) return -1;
+    fit->knobs = made->knobs;
+    fit->knob_count = (size_t)found;
+    fit->pool = (struct fabric_machine *)calloc(rows + 1, sizeof *fit->pool);
+    fit->machines = (const struct fabric_machine **)calloc(rows + 1, sizeof *fit->machines);
+    fit->touched = (bool *)calloc((fit->knob_count + 1) * (rows + 1), sizeof *fit->touched);
+    fit->wanted = (bool *)calloc(2 * rows + 1, sizeof *fit->wanted);
+    fit->predicted_ps = (uint64_t *)calloc(rows + 1, sizeof *fit->predicted_ps);
+    if (!fit->pool || !fit->machines || !fit->touched || !fit->wanted || !fit->predicted_ps) {
+        snprintf(err, err_len, "%zu rows: out of memory", rows);
+        goto free_fit;
+    }
+    if (load_machines(fit, err, err_len) != 0) goto free_fit;
+    find_rows(fit);
+    if (fit->knob_count == 0) {
+        snprintf(err, err_len,
+                 "%.200s: no number may move: none lacks a comment and touches a row measured",
+                 fit->options->machine_path);
+        goto free_fit;
+    }
+    if (run_fit(fit, made, err, err_len) != 0) goto free_fit;
+    made->text = sim_knobs_write(text, bytes, made->knobs, made->knob_count, &made->text_bytes);
+    if (made->text)
+        status = 0;
+    else
+        snprintf(err, err_len, "%.200s: out of memory", fit->options->machine_path);
+free_fit:
+    free(fit->pool);
+    free(fit->machines);
+    free(fit->touched);
+    free(fit->wanted);
+    free(fit->predicted_ps);
+    return status;
+}
+
+int sim_calibrate(const struct sim_measured *measured, const struct sim_calibrate_options *options,
+                  struct sim_calibration *calibration, char *err, size_t err_len)
+{
+    struct fit_context fit = {.measured = measured, .options = options};
+    struct sim_calibration *made = (struct sim_calibration *)calloc(1, sizeof *made);
+    size_t bytes = 0;
+    int status = -1;
+
+    assert(measured->kind == SIM_MEASURED_CALIBRATE);
+    char *text = read_text(options->machine_path, &bytes, err, err_len);
+    name_of(options->machine_path, fit.name, sizeof fit.name);
+    if (text && made) status = calibrate_text(&fit, text, bytes, made, err, err_len);
+    if (text && !made) snprintf(err, err_len, "calibrate: out of memory");
+    if (status == 0) *calibration = *made;
+    free(text);
+    free(made);
+    return status;
+}
+
+void sim_calibration_free(struct sim_calibration *calibration)
+{
+    free(calibration->text);
+    memset(calibration, 0, sizeof *calibration);
+}

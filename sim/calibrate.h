@@ -1,0 +1,64 @@
+/* sim/calibrate.h - fit the costs of a machine file to measurements.
+ *
+ * The file says what may move: every number of its ll and normal sections, and of those under
+ * stacks, that stands on a line of its own without a comment, or with one that starts with
+ * "fitted". A number with another comment (measured, assumed, ...) keeps its value. Rows of
+ * machines that inherit such a number count as well, so what a family shares is fitted to the
+ * rows of all of it. */
+#ifndef SIM_CALIBRATE_H
+#define SIM_CALIBRATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "fabric/costs.h"
+#include "fabric/units.h"
+#include "sim/measured.h"
+
+enum { SIM_KNOBS_MAX = 64 };
+
+/* One number that may move. */
+struct sim_knob {
+    char stack[32]; /* "" = the machine's default. */
+    char key[48];   /* As written: "token_chain_us". */
+    const struct fabric_cost_field *field;
+    struct fabric_unit unit;    /* Of the key. */
+    size_t text_at, text_bytes; /* The number in the file's text. */
+    uint64_t before, after;     /* In the field's unit; after is rounded as it is written. */
+    size_t rows;                /* That the number can touch. */
+    double relative_error;      /* One standard error; 1 or more: the data do not determine it. */
+};
+
+struct sim_calibrate_options {
+    const char *machine_path; /* A file; presets are not written to. */
+    const char *mode;         /* "ll", "normal", or "" for both. */
+    uint32_t threads;         /* 0 = all cores. */
+    unsigned rounds;          /* At most. */
+    void (*report)(void *context, unsigned round, double loss); /* Or NULL. */
+    void *context;
+};
+
+struct sim_calibration {
+    struct sim_knob knobs[SIM_KNOBS_MAX];
+    size_t knob_count;
+    size_t rows;                        /* That counted. */
+    double median_before, median_after; /* Of the absolute error over them. */
+    double p90_before, p90_after;
+    char *text; /* The file with its new numbers. Owned. */
+    size_t text_bytes;
+};
+
+/* 0, or -1 with err. *calibration is written only on success. */
+int sim_calibrate(const struct sim_measured *measured, const struct sim_calibrate_options *options,
+                  struct sim_calibration *calibration, char *err, size_t err_len);
+void sim_calibration_free(struct sim_calibration *calibration); /* Safe on a zeroed struct. */
+
+/* The file's half. Numbers that may move, of the mode asked for: how many (at most max), or -1
+ * with err. */
+int64_t sim_knobs_find(const char *name, const char *text, size_t bytes, const char *mode,
+                       struct sim_knob *knobs, size_t max, char *err, size_t err_len);
+/* text with every knob's number replaced by its after: a new string, NULL when memory is short. */
+char *sim_knobs_write(const char *text, size_t bytes, const struct sim_knob *knobs, size_t count,
+                      size_t *new_bytes);
+
+#endif

@@ -1,0 +1,253 @@
+/* tests/test_calibrate.c - the fit finds what made the data, and says what it cannot find.
+ *
+ * Method: the numerical half on a law whose answer is known; then rows that the model itself
+ * predicts for a machine, with spikes, fitted from a machine whose numbers are wrong: what the
+ * rows determine must come back, and the file must stay a file that people wrote. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/calibrate.h"
+#include "sim/fit.h"
+#include "sim/predict.h"
+#include "tests/support.h"
+
+Suite *calibrate_suite(void);
+
+/* y = a x + b at x = 1..12, a = 3, b = 10; the third number c touches nothing. */
+enum { POINTS = 12 };
+struct law {
+    double y[POINTS];
+    unsigned calls;
+};
+
+static int law_residuals(void *context, const double *value, size_t parameter, double *residual,
+                         char *err, size_t err_len)
+{
+    struct law *law = (struct law *)context;
+    (void)parameter;
+    (void)err;
+    (void)err_len;
+    law->calls++;
+    for (int i = 0; i < POINTS; i++) residual[i] = (value[0] * (i + 1) + value[1]) / law->y[i] - 1;
+    return 0;
+}
+
+START_TEST(the_fit_finds_a_line_under_a_spike)
+{
+    struct law law = {.calls = 0};
+    double value[3] = {1, 30, 7}, error[3], loss;
+    const double min[3] = {1e-3, 1e-3, 1e-3}, max[3] = {1e3, 1e3, 1e3};
+    char err[128];
+    struct sim_fit fit = {.parameters = 3,
+                          .residuals = POINTS,
+                          .value = value,
+                          .min = min,
+                          .max = max,
+                          .relative_error = error,
+                          .knee = 0.02,
+                          .pull = 10,
+                          .rounds = 60,
+                          .context = &law,
+                          .evaluate = law_residuals};
+    for (int i = 0; i < POINTS; i++) law.y[i] = 3 * (i + 1) + 10;
+    law.y[6] *= 2;
+    ck_assert_int_eq(sim_fit_run(&fit, &loss, err, sizeof err), 0);
+    ck_assert_double_eq_tol(value[0], 3, 0.06);
+    ck_assert_double_eq_tol(value[1], 10, 0.2);
+    ck_assert_double_eq_tol(value[2], 7, 1e-6);
+    ck_assert_double_lt(error[0], 0.3);
+    ck_assert_double_ge(error[2], 1);
+}
+END_TEST
+
+START_TEST(a_limit_holds)
+{
+    struct law law = {.calls = 0};
+    double value[2] = {1, 30}, error[2], loss;
+    const double min[2] = {1e-3, 20}, max[2] = {1e3, 1e3};
+    char err[128];
+    struct sim_fit fit = {.parameters = 2,
+                          .residuals = POINTS,
+                          .value = value,
+                          .min = min,
+                          .max = max,
+                          .relative_error = error,
+                          .knee = 0.02,
+                          .pull = 10,
+                          .rounds = 60,
+                          .context = &law,
+                          .evaluate = law_residuals};
+    for (int i = 0; i < POINTS; i++) law.y[i] = 3 * (i + 1) + 10;
+    ck_assert_int_eq(sim_fit_run(&fit, &loss, err, sizeof err), 0);
+    ck_assert_double_eq_tol(value[1], 20, 1e-9);
+}
+END_TEST
+
+static const char FILE_TEXT[] = "# Mine.\n"
+                                "inherits: h200-hgx\n"
+                                "nvlink_flight_us: 0.7\n"
+                                "ll:\n"
+                                "  # a remark\n"
+                                "  token_chain_us: 0.30   # fitted to nothing yet\n"
+                                "  publish_us: 2.5 # measured elsewhere\n"
+                                "  receive_gbytes_per_s: 1200\n"
+                                "normal:\n"
+                                "  poll_us: 0.8\n"
+                                "stacks:\n"
+                                "  new-build:\n"
+                                "    ll:\n"
+                                "      dispatch_launch_ns: 1500\n"
+                                "    normal: {poll_us: 1}\n"
+                                "  other:\n"
+                                "    ll: {poll_us: 1}\n";
+
+START_TEST(numbers_without_a_comment_may_move)
+{
+    struct sim_knob knobs[8];
+    char err[128];
+    const size_t bytes = sizeof FILE_TEXT - 1;
+    ck_assert_int_eq(sim_knobs_find("mine.yaml", FILE_TEXT, bytes, "", knobs, 8, err, sizeof err),
+                     4);
+    ck_assert_str_eq(knobs[0].key, "token_chain_us");
+    ck_assert_uint_eq(knobs[0].before, 300000);
+    ck_assert_str_eq(knobs[1].key, "receive_gbytes_per_s");
+    ck_assert_uint_eq(knobs[1].before, 1200000000000);
+    ck_assert_str_eq(knobs[2].field->section, "normal");
+    ck_assert_str_eq(knobs[3].stack, "new-build");
+    ck_assert_uint_eq(knobs[3].before, 1500000);
+    ck_assert_int_eq(sim_knobs_find("mine.yaml", FILE_TEXT, bytes, "ll", knobs, 8, err, sizeof err),
+                     3);
+    ck_assert_int_eq(sim_knobs_find("mine.yaml", FILE_TEXT, bytes, "", knobs, 2, err, sizeof err),
+                     -1);
+    ck_assert_str_eq(err, "mine.yaml: more than 2 numbers may move");
+}
+END_TEST
+
+START_TEST(the_file_keeps_all_but_its_numbers)
+{
+    struct sim_knob knobs[8];
+    char err[128];
+    size_t bytes = sizeof FILE_TEXT - 1, new_bytes;
+    ck_assert_int_eq(sim_knobs_find("mine.yaml", FILE_TEXT, bytes, "ll", knobs, 8, err, sizeof err),
+                     3);
+    knobs[0].after = 1234;
+    knobs[2].after = 2000000;
+    char *text = sim_knobs_write(FILE_TEXT, bytes, knobs, 3, &new_bytes);
+    ck_assert_uint_eq(new_bytes, strlen(text));
+    ck_assert_ptr_nonnull(strstr(text, "  token_chain_us: 0.001234   # fitted to nothing yet\n"));
+    ck_assert_ptr_nonnull(strstr(text, "  receive_gbytes_per_s: 1200\nnormal:\n"));
+    ck_assert_ptr_nonnull(strstr(text, "      dispatch_launch_ns: 2000\n    normal:"));
+    free(text);
+}
+END_TEST
+
+/* Rows as the model times h200-hgx, one in ten at three times that; then a file that says three
+ * of its numbers wrong. One node: nothing can be learned of NICs. */
+START_TEST(wrong_numbers_come_back_from_rows_with_spikes)
+{
+    static const uint32_t TOKENS[] = {1, 16, 64, 128, 256};
+    struct sim_measured_row rows[20];
+    struct sim_measured measured = {SIM_MEASURED_CALIBRATE, 0, rows};
+    uint64_t predicted_ps[20];
+    char err[512] = "";
+    memset(rows, 0, sizeof rows);
+    for (int i = 0; i < 20; i++) {
+        struct sim_measured_row *row = &rows[measured.count++];
+        snprintf(row->id, sizeof row->id, "%d", i);
+        snprintf(row->machine, sizeof row->machine, "h200-hgx");
+        snprintf(row->mode, sizeof row->mode, "ll");
+        snprintf(row->op, sizeof row->op, "%s", i % 2 ? "combine" : "dispatch");
+        snprintf(row->dtype, sizeof row->dtype, "fp8");
+        row->nodes = 1;
+        row->gpus_per_node = row->ep = 8;
+        row->tokens = TOKENS[i / 2 % 5];
+        row->hidden = i < 10 ? 7168 : 2048;
+        row->topk = i < 10 ? 8 : 2;
+        row->experts = i < 10 ? 64 : 8;
+    }
+    const struct sim_predict_options plain = {.threads = 1};
+    ck_assert_msg(sim_predict(&measured, &plain, predicted_ps, NULL, err, sizeof err) == 0, "%s",
+                  err);
+    for (int i = 0; i < 20; i++) rows[i].measured_ps = predicted_ps[i] * (i % 10 == 7 ? 3 : 1);
+
+    struct fabric_machine truth;
+    ck_assert_int_eq(fabric_machine_load("h200-hgx", &truth, err, sizeof err), 0);
+    const struct fabric_ll_costs *costs = &truth.costs.ll;
+    char text[1024];
+    snprintf(text, sizeof text,
+             "inherits: h200-hgx\nll:\n  publish_ps: %llu\n  token_chain_ps: %llu\n"
+             "  combine_link_bytes_per_s: %llu\n  nic_flag_ps: 40000\n",
+             (unsigned long long)(costs->publish_ps * 2),
+             (unsigned long long)(costs->token_chain_ps * 3),
+             (unsigned long long)(costs->combine_link_bytes_per_s / 2));
+    const char *path = test_write_text(test_temp_dir(), "h200-hgx.yaml", text);
+    const struct sim_calibrate_options options = {
+        .machine_path = path, .mode = "", .threads = 1, .rounds = 20};
+    struct sim_calibration made;
+    ck_assert_msg(sim_calibrate(&measured, &options, &made, err, sizeof err) == 0, "%s", err);
+    ck_assert_uint_eq(made.knob_count, 4);
+    ck_assert_uint_eq(made.rows, 20);
+    ck_assert_double_gt(made.median_before, 0.05);
+    ck_assert_double_lt(made.median_after, 0.01);
+    const double want[] = {(double)costs->publish_ps, (double)costs->token_chain_ps,
+                           (double)costs->combine_link_bytes_per_s};
+    for (int k = 0; k < 3; k++) {
+        const double ratio = (double)made.knobs[k].after / want[k];
+        ck_assert_msg(ratio > 0.9 && ratio < 1.1, "%s: %f of what it was", made.knobs[k].key,
+                      ratio);
+        ck_assert_double_lt(made.knobs[k].relative_error, 0.5);
+    }
+    ck_assert_uint_eq(made.knobs[3].after, 40000);
+    ck_assert_double_ge(made.knobs[3].relative_error, 1);
+    ck_assert_int_eq(
+        fabric_machine_parse("again.yaml", made.text, made.text_bytes, &truth, err, sizeof err), 0);
+    ck_assert_uint_eq(truth.costs.ll.publish_ps, made.knobs[0].after);
+    sim_calibration_free(&made);
+}
+END_TEST
+
+START_TEST(the_command_refuses_in_one_line)
+{
+    const char *folder = test_temp_dir();
+    const char *csv = test_write_text(
+        folder, "a.csv",
+        "machine,nodes,gpus_per_node,mode,op,ep,tokens_per_rank,hidden,topk,experts,"
+        "dispatch_dtype,comm_sms,us\nh200-hgx,1,8,ll,dispatch,8,8,7168,8,256,fp8,,12\n");
+    const char *empty = test_write_text(folder, "b.yaml", "inherits: h200-hgx\n");
+    const char *out = test_join(folder, "out.yaml");
+    struct test_output output;
+    TEST_EPSIM(&output, "calibrate", "--measured", csv, "-o", out);
+    ck_assert_int_eq(output.status, 2);
+    TEST_EPSIM(&output, "calibrate", "--measured", csv, "--machine", empty, "-o", out);
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "no number may move"));
+    TEST_EPSIM(&output, "calibrate", "--measured", csv, "--machine", "none.yaml", "-o", out);
+    ck_assert_int_eq(output.status, 2);
+    TEST_EPSIM(&output, "calibrate", "--measured", csv, "--machine", empty, "-o", out, "--mode",
+               "fast");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert(!test_exists(out));
+    const char *mine = test_write_text(folder, "h200-hgx.yaml",
+                                       "inherits: h200-hgx\nll:\n  dispatch_launch_us: 2\n");
+    TEST_EPSIM(&output, "calibrate", "--measured", csv, "--machine", mine, "-o", out, "--json");
+    ck_assert_msg(output.status == 0, "%s", output.err);
+    ck_assert(test_exists(out));
+}
+END_TEST
+
+Suite *calibrate_suite(void)
+{
+    Suite *suite = suite_create("calibrate");
+    TCase *tests = tcase_create("calibrate");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, the_fit_finds_a_line_under_a_spike);
+    tcase_add_test(tests, a_limit_holds);
+    tcase_add_test(tests, numbers_without_a_comment_may_move);
+    tcase_add_test(tests, the_file_keeps_all_but_its_numbers);
+    tcase_add_test(tests, wrong_numbers_come_back_from_rows_with_spikes);
+    tcase_add_test(tests, the_command_refuses_in_one_line);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
