@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,12 +34,23 @@ static char *hold(size_t bytes)
     return held->text;
 }
 
+const char *test_format(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    ck_assert_int_ge(length, 0);
+    char *text = hold((size_t)length + 1);
+    va_start(args, format);
+    vsnprintf(text, (size_t)length + 1, format, args);
+    va_end(args);
+    return text;
+}
+
 const char *test_join(const char *folder, const char *name)
 {
-    const size_t bytes = strlen(folder) + strlen(name) + 2;
-    char *path = hold(bytes);
-    snprintf(path, bytes, "%s/%s", folder, name);
-    return path;
+    return test_format("%s/%s", folder, name);
 }
 
 bool test_exists(const char *path)

@@ -22,6 +22,9 @@ const char *test_data_path(const char *name);
 /* A file of the source tree, e.g. test_tree_path("tests/golden"). */
 const char *test_tree_path(const char *name);
 
+/* printf into a string of its own. */
+__attribute__((format(printf, 1, 2))) const char *test_format(const char *format, ...);
+
 /* folder/name. */
 const char *test_join(const char *folder, const char *name);
 

@@ -29,9 +29,7 @@ static json_t *diff(const char *a, const char *b, int status)
 
 static const char *run_name(const char *db, int run)
 {
-    char *name = (char *)malloc(strlen(db) + 8);
-    snprintf(name, strlen(db) + 8, "%s#%d", db, run);
-    return name;
+    return test_format("%s#%d", db, run);
 }
 
 static int64_t number(const json_t *json, const char *key)
