@@ -53,46 +53,45 @@ struct fabric_ll_costs {
 
 /* Normal mode (sim/normal.c). */
 struct fabric_normal_costs {
+    /* Before and after the rows. */
     uint64_t dispatch_call_ps; /* One node: launches, cached count exchange, the kernel's start and
                                   end. */
-    uint64_t combine_call_ps;
+    uint64_t combine_call_ps;  /* The same for combine. */
     uint64_t dispatch_kernel_ps; /* Several nodes: the kernel's start and end. */
-    uint64_t combine_kernel_ps;
-    uint64_t exchange_ps;       /* Several nodes, count exchange: launch, barriers and rank skew. */
+    uint64_t combine_kernel_ps;  /* The same for combine. */
+    uint64_t exchange_ps; /* Several nodes: count exchange, launch, barriers and the usual skew. */
     uint64_t exchange_node_ps;  /* The same per node beyond the first. */
-    uint64_t exchange_token_ps; /* Dispatch: walk over a channel's tokens, per token. */
-    uint64_t cached_token_ps;   /* Combine: walk over a channel's tokens, per token. */
-    uint64_t cached_row_ps;     /* Combine: walk over a channel's rail rows, per row. */
-    uint64_t poll_ps;           /* A load of a flag or of a row's meta data from L2. */
-    uint64_t publish_ps;        /* Barrier of a group, fence and tail store, per chunk. */
-    uint64_t scan_ps;           /* Per token that a group walks past. */
-    uint64_t crowd_ppm;         /* Blocks copy slower by this much per SM that copies. */
-    uint64_t cold_ppm;    /* Slower reads of tokens that other groups read, when not in cache. */
+    uint64_t exchange_token_ps; /* Dispatch: a channel's tokens counted, per token. */
+    uint64_t cached_token_ps;   /* Combine: a channel's tokens walked back, per token. */
+    uint64_t cached_row_ps;     /* Combine: a channel's rail rows walked back, per row. */
+    /* Per chunk, or per row looked at. */
+    uint64_t poll_ps;    /* See a flag or a row's meta data in local memory. */
+    uint64_t publish_ps; /* Warps meet, fence, store the tail. */
+    uint64_t scan_ps;    /* A sending group passes a token. */
+    uint64_t visit_ps;   /* A forwarding warp passes a row. */
+    uint64_t put_ps;     /* A chunk handed to the NIC. */
+    /* What slows copies down, in millionths. */
+    uint64_t crowd_ppm; /* A block, per SM that copies beside it. */
+    uint64_t cold_ppm;  /* Tokens read several times, for the share that the cache does not hold. */
     uint64_t cache_bytes; /* L2 of one GPU. */
-    uint64_t send_row_ps; /* Dispatch, one node: a warp's row, begin and end. */
-    uint64_t send_warp_bytes_per_s;  /* The rest of the row. */
-    uint64_t send_block_bytes_per_s; /* All warps of a sending block. */
-    uint64_t recv_row_ps;            /* Dispatch: a warp copies a row from ring to output. */
-    uint64_t recv_warp_bytes_per_s;
-    uint64_t recv_block_bytes_per_s;
-    uint64_t return_row_ps; /* Combine, one node: a warp's row. */
+    uint64_t link_ppm;    /* What all-to-all traffic reaches of the NVLink goodput of a pair. */
+    /* Dispatch: loads and stores by a warp, then by all warps of a block. */
+    uint64_t send_row_ps; /* A row's begin and end. */
+    uint64_t send_warp_bytes_per_s;
+    uint64_t send_block_bytes_per_s;
+    /* Bulk copies by a warp, in and out of shared memory: receivers of dispatch, and on several
+     * nodes forwarders of dispatch and senders of combine. */
+    uint64_t bulk_row_ps; /* A row's begin and end. */
+    uint64_t bulk_warp_bytes_per_s;
+    uint64_t bulk_block_bytes_per_s;
+    /* Combine, one node: senders. */
+    uint64_t return_row_ps; /* A row's begin and end. */
     uint64_t return_warp_bytes_per_s;
     uint64_t return_block_bytes_per_s;
-    uint64_t sum_token_ps;          /* Combine: a warp's token, begin and end. */
-    uint64_t sum_step_ps;           /* Per 256 channels. */
-    uint64_t sum_part_ps;           /* Per 256 channels and contribution. */
-    uint64_t sum_block_bytes_per_s; /* Rows read by a block. */
-    uint64_t stage_row_ps;          /* Several nodes, dispatch: a warp stages a token. */
-    uint64_t stage_warp_bytes_per_s;
-    uint64_t stage_block_bytes_per_s;
-    uint64_t put_ps;         /* Hand a chunk to the NIC. */
-    uint64_t visit_ps;       /* A forwarder warp looks at a row. */
-    uint64_t forward_row_ps; /* A single warp moves a row over NVLink. */
-    uint64_t forward_warp_bytes_per_s;
-    uint64_t forward_block_bytes_per_s;
-    uint64_t merge_token_ps; /* Several nodes, combine: as sum, at the forwarder. */
-    uint64_t merge_step_ps;
-    uint64_t merge_part_ps;
+    /* Combine: sums at home, and on several nodes partial sums at the forwarder. */
+    uint64_t sum_step_ps;           /* A warp's 256 channels of a token. */
+    uint64_t sum_block_bytes_per_s; /* Rows read. */
+    uint64_t merge_step_ps;         /* The same at the forwarder. */
     uint64_t merge_block_bytes_per_s;
 };
 

@@ -28,47 +28,44 @@ void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *ex
     const uint64_t bytes = exchange->traffic->row_bytes[exchange->direction];
     const uint64_t crowd_ppm = own->crowd_ppm * exchange->sms;
     const uint64_t steps = (exchange->hidden + 255) / 256; /* A warp's 16-byte loads. */
-    const uint64_t send_rate = combine ? own->return_warp_bytes_per_s : own->send_warp_bytes_per_s;
-    const uint64_t block_rate =
-        combine ? own->return_block_bytes_per_s : own->send_block_bytes_per_s;
+    const uint64_t send_ps = fabric_transfer_ps(bytes, own->send_block_bytes_per_s);
+    const uint64_t return_ps = fabric_transfer_ps(bytes, own->return_block_bytes_per_s);
+    const uint64_t bulk_ps = fabric_transfer_ps(bytes, own->bulk_block_bytes_per_s);
+    const uint64_t sum_ps = fabric_transfer_ps(bytes, own->sum_block_bytes_per_s);
+    const uint64_t merge_ps = fabric_transfer_ps(bytes, own->merge_block_bytes_per_s);
 
     memset(costs, 0, sizeof *costs);
     costs->poll_ps = own->poll_ps;
     costs->publish_ps = own->publish_ps;
-    costs->credit_ps = 2 * machine->nvlink_flight_ps + own->poll_ps;
     costs->scan_ps = own->scan_ps;
     costs->put_ps = own->put_ps;
     costs->visit_ps = own->visit_ps;
+    costs->credit_ps = 2 * machine->nvlink_flight_ps + own->poll_ps;
     costs->flight_ps = machine->nvlink_flight_ps;
     costs->nic_flight_ps = machine->nic_flight_ps;
     costs->message_ps = 2 * machine->nic_message_ps; /* The rows, then the tail. */
     if (machine->nvlink_goodput_bytes_per_s > 0)
-        costs->link_ps = fabric_transfer_ps(bytes, machine->nvlink_goodput_bytes_per_s);
+        costs->link_ps = fabric_transfer_ps(bytes, machine->nvlink_goodput_bytes_per_s / 1000000 *
+                                                       own->link_ppm);
     if (machine->nic_goodput_bytes_per_s > 0)
         costs->nic_ps = fabric_transfer_ps(bytes, machine->nic_goodput_bytes_per_s);
-    costs->send_chain_ps =
-        (combine ? own->return_row_ps : own->send_row_ps) + fabric_transfer_ps(bytes, send_rate);
-    costs->recv_chain_ps = own->recv_row_ps + fabric_transfer_ps(bytes, own->recv_warp_bytes_per_s);
+
     costs->stage_chain_ps =
-        own->stage_row_ps + fabric_transfer_ps(bytes, own->stage_warp_bytes_per_s);
-    costs->forward_chain_ps =
-        own->forward_row_ps + fabric_transfer_ps(bytes, own->forward_warp_bytes_per_s);
-    costs->sum_token_ps = own->sum_token_ps + steps * own->sum_step_ps;
-    costs->sum_part_ps = steps * own->sum_part_ps;
-    costs->merge_token_ps = own->merge_token_ps + steps * own->merge_step_ps;
-    costs->merge_part_ps = steps * own->merge_part_ps;
-    costs->send_block_ps =
-        stretched(fabric_transfer_ps(bytes, block_rate), crowd_ppm + cold_ppm(exchange, bytes));
-    costs->recv_block_ps =
-        stretched(fabric_transfer_ps(bytes, own->recv_block_bytes_per_s), crowd_ppm);
-    costs->stage_block_ps =
-        stretched(fabric_transfer_ps(bytes, own->stage_block_bytes_per_s), crowd_ppm);
-    costs->forward_block_ps =
-        stretched(fabric_transfer_ps(bytes, own->forward_block_bytes_per_s), crowd_ppm);
-    costs->sum_block_ps =
-        stretched(fabric_transfer_ps(bytes, own->sum_block_bytes_per_s), crowd_ppm);
-    costs->merge_block_ps =
-        stretched(fabric_transfer_ps(bytes, own->merge_block_bytes_per_s), crowd_ppm);
+        own->send_row_ps + fabric_transfer_ps(bytes, own->send_warp_bytes_per_s);
+    costs->stage_block_ps = stretched(send_ps, crowd_ppm);
+    costs->send_chain_ps = costs->stage_chain_ps;
+    costs->send_block_ps = stretched(send_ps, crowd_ppm + cold_ppm(exchange, bytes));
+    if (combine) {
+        costs->send_chain_ps =
+            own->return_row_ps + fabric_transfer_ps(bytes, own->return_warp_bytes_per_s);
+        costs->send_block_ps = stretched(return_ps, crowd_ppm);
+    }
+    costs->bulk_chain_ps = own->bulk_row_ps + fabric_transfer_ps(bytes, own->bulk_warp_bytes_per_s);
+    costs->bulk_block_ps = stretched(bulk_ps, crowd_ppm);
+    costs->sum_chain_ps = steps * own->sum_step_ps;
+    costs->sum_block_ps = stretched(sum_ps, crowd_ppm);
+    costs->merge_chain_ps = steps * own->merge_step_ps;
+    costs->merge_block_ps = stretched(merge_ps, crowd_ppm);
 }
 
 /* The count exchange, from the last rank's launch to the kernel's start. One node: the exchange

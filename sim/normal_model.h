@@ -34,6 +34,24 @@ static inline uint64_t normal_serve(struct normal_server *server, uint64_t now_p
     return server->free_ps;
 }
 
+/* Work of a block: it waits for its turn, then takes the longer of its own chain (one warp after
+ * another's row) and the block's throughput. Returns when it is done. */
+static inline uint64_t normal_work(struct normal_server *block, uint64_t now_ps, uint64_t rows,
+                                   uint64_t row_ps, uint64_t chain_ps)
+{
+    const uint64_t end_ps = normal_serve(block, now_ps, rows, row_ps, 0);
+    const uint64_t chained_ps = end_ps - rows * row_ps + chain_ps;
+    return chained_ps > end_ps ? chained_ps : end_ps;
+}
+
+/* The same where a job is so long that others' work passes in between: the chain runs on. */
+static inline uint64_t normal_shared_work(struct normal_server *block, uint64_t now_ps,
+                                          uint64_t rows, uint64_t row_ps, uint64_t chain_ps)
+{
+    const uint64_t end_ps = normal_serve(block, now_ps, rows, row_ps, 0);
+    return now_ps + chain_ps > end_ps ? now_ps + chain_ps : end_ps;
+}
+
 static inline uint64_t normal_max(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
@@ -73,14 +91,13 @@ enum { NORMAL_LINK_OUT, NORMAL_LINK_IN, NORMAL_NIC_OUT, NORMAL_NIC_IN, NORMAL_US
  * says otherwise; chain: one warp by itself; block: all warps of a block, per row. */
 struct normal_costs {
     uint64_t poll_ps, publish_ps, credit_ps, scan_ps, put_ps, visit_ps;
-    uint64_t link_ps, flight_ps;                      /* NVLink. */
-    uint64_t nic_ps, message_ps, nic_flight_ps;       /* NIC; message_ps: per put, rows and tail. */
-    uint64_t send_chain_ps, send_block_ps;            /* One node: sender. */
-    uint64_t recv_chain_ps, recv_block_ps;            /* Dispatch: receiver. */
-    uint64_t stage_chain_ps, stage_block_ps;          /* Several nodes, dispatch: into the rail. */
-    uint64_t forward_chain_ps, forward_block_ps;      /* Several nodes: over NVLink. */
-    uint64_t sum_token_ps, sum_part_ps, sum_block_ps; /* Combine: at home, last per part. */
-    uint64_t merge_token_ps, merge_part_ps, merge_block_ps; /* The same at the forwarder. */
+    uint64_t link_ps, flight_ps;                /* NVLink. */
+    uint64_t nic_ps, message_ps, nic_flight_ps; /* NIC; message_ps: per put, rows and tail. */
+    uint64_t send_chain_ps, send_block_ps;      /* One node: sender. */
+    uint64_t stage_chain_ps, stage_block_ps;    /* Several nodes, dispatch: into the rail. */
+    uint64_t bulk_chain_ps, bulk_block_ps;      /* Receivers, forwarders, senders of combine. */
+    uint64_t sum_chain_ps, sum_block_ps;        /* Combine: a token at home; a contribution. */
+    uint64_t merge_chain_ps, merge_block_ps;    /* The same at the forwarder. */
 };
 
 struct normal_run {

@@ -106,8 +106,8 @@ static void on_send(struct node *node, uint64_t q, uint64_t now_ps)
     const uint64_t start_ps = now_ps + (remote ? costs->credit_ps : costs->poll_ps) +
                               scanned(node, q, rows) * costs->scan_ps;
     const uint64_t rounds = (rows + node->warps - 1) / node->warps;
-    uint64_t done_ps = start_ps + rounds * costs->send_chain_ps;
-    done_ps = normal_max(done_ps, normal_serve(block, start_ps, rows, costs->send_block_ps, 0));
+    uint64_t done_ps = normal_shared_work(block, start_ps, rows, costs->send_block_ps,
+                                          rounds * costs->send_chain_ps);
     if (remote)
         done_ps = normal_max(done_ps, normal_link(run, source, destination, start_ps, rows));
     done_ps += costs->publish_ps;
@@ -143,9 +143,9 @@ static void drain(struct node *node, uint64_t q, uint64_t now_ps)
     if (rows == 0 || ring->taken > ring->head) return; /* Nothing there, or still at it. */
     const uint64_t rounds = (rows + node->warps - 1) / node->warps;
     const uint64_t start_ps = now_ps + costs->poll_ps;
-    const uint64_t done_ps = normal_max(
-        start_ps + rounds * costs->recv_chain_ps,
-        normal_serve(&node->run->blocks[ODD][block], start_ps, rows, costs->recv_block_ps, 0));
+    const uint64_t done_ps =
+        normal_shared_work(&node->run->blocks[ODD][block], start_ps, rows, costs->bulk_block_ps,
+                           rounds * costs->bulk_chain_ps);
     ring->taken = ring->landed;
     sim_engine_schedule(node->run->engine, done_ps, DRAINED, (uint32_t)q, ring->taken);
 }
@@ -191,11 +191,9 @@ static void sum(struct node *node, uint32_t block, uint64_t now_ps)
     home->flying += tokens;
     const uint32_t parts = take_parts(node, rank, channel, home->begun);
     const uint64_t start_ps = now_ps + costs->poll_ps;
-    const uint64_t chain_ps =
-        costs->sum_token_ps + (parts * costs->sum_part_ps + tokens - 1) / tokens;
-    const uint64_t block_ps =
-        normal_serve(&node->run->blocks[ODD][block], start_ps, parts, costs->sum_block_ps, 0);
-    sim_engine_schedule(node->run->engine, normal_max(start_ps + chain_ps, block_ps), SUMMED, block,
+    const uint64_t done_ps = normal_work(&node->run->blocks[ODD][block], start_ps, parts + tokens,
+                                         costs->sum_block_ps, costs->sum_chain_ps);
+    sim_engine_schedule(node->run->engine, done_ps, SUMMED, block,
                         (uint64_t)tokens << 32 | home->begun);
 }
 

@@ -83,10 +83,9 @@ static void send(struct combine *c, uint64_t w, uint64_t now_ps)
             normal_min(normal_min(c->run->nvl_chunk, slots), ring->rows - ring->sent);
         if (rows == 0 || ring->sent + rows > ring->head + slots) continue;
         const uint64_t start_ps = now_ps + (remote ? c->costs->credit_ps : c->costs->poll_ps);
-        uint64_t done_ps = start_ps + rows * c->costs->forward_chain_ps;
         const uint32_t block = sender * c->channels + channel;
-        done_ps = normal_max(done_ps, normal_serve(&c->run->blocks[EVEN][block], start_ps, rows,
-                                                   c->costs->forward_block_ps, 0));
+        uint64_t done_ps = normal_work(&c->run->blocks[EVEN][block], start_ps, rows,
+                                       c->costs->send_block_ps, rows * c->costs->send_chain_ps);
         if (remote)
             done_ps = normal_max(done_ps, normal_link(c->run, sender, forwarder, start_ps, rows));
         done_ps += c->costs->publish_ps;
@@ -157,13 +156,11 @@ static void sum(struct combine *c, uint64_t q, uint64_t now_ps)
     rail->flying += tokens;
     const uint32_t parts = take_parts(c, q, rail->begun);
     const uint64_t start_ps = now_ps + c->costs->poll_ps;
-    const uint64_t chain_ps =
-        c->costs->merge_token_ps + (parts * c->costs->merge_part_ps + tokens - 1) / tokens;
     const uint32_t block = rail_forwarder(c, q) * c->channels + (uint32_t)(q % c->channels);
-    const uint64_t block_ps =
-        normal_serve(&c->run->blocks[ODD][block], start_ps, parts, c->costs->merge_block_ps, 0);
-    sim_engine_schedule(c->run->engine, normal_max(start_ps + chain_ps, block_ps), SUMMED,
-                        (uint32_t)q, (uint64_t)tokens << 32 | rail->begun);
+    const uint64_t done_ps = normal_work(&c->run->blocks[ODD][block], start_ps, parts + tokens,
+                                         c->costs->merge_block_ps, c->costs->merge_chain_ps);
+    sim_engine_schedule(c->run->engine, done_ps, SUMMED, (uint32_t)q,
+                        (uint64_t)tokens << 32 | rail->begun);
 }
 
 static void free_ring(struct combine *c, uint64_t q, uint32_t end, uint64_t now_ps)
@@ -243,12 +240,10 @@ static void home_sum(struct combine *c, uint32_t block, uint64_t now_ps)
             parts++;
     }
     const uint64_t start_ps = now_ps + c->costs->poll_ps;
-    const uint64_t chain_ps =
-        c->costs->sum_token_ps + (parts * c->costs->sum_part_ps + tokens - 1) / tokens;
-    const uint64_t block_ps =
-        normal_serve(&c->run->blocks[EVEN][block], start_ps, parts, c->costs->sum_block_ps, 0);
-    sim_engine_schedule(c->run->engine, normal_max(start_ps + chain_ps, block_ps), HOME_SUMMED,
-                        block, (uint64_t)tokens << 32 | home->begun);
+    const uint64_t done_ps = normal_work(&c->run->blocks[EVEN][block], start_ps, parts + tokens,
+                                         c->costs->sum_block_ps, c->costs->sum_chain_ps);
+    sim_engine_schedule(c->run->engine, done_ps, HOME_SUMMED, block,
+                        (uint64_t)tokens << 32 | home->begun);
 }
 
 static void on_home_summed(struct combine *c, uint32_t block, uint64_t payload, uint64_t now_ps)

@@ -100,11 +100,11 @@ static void stage(struct dispatch *d, uint32_t block, uint64_t now_ps)
              row++)
             copies++;
     }
+    const uint32_t rows = copies + end - stager->begun; /* Each token is read once. */
     stager->begun = end;
-    const uint64_t chain_ps = now_ps + d->costs->stage_chain_ps;
-    const uint64_t block_ps =
-        normal_serve(&d->run->blocks[ODD][block], now_ps, copies, d->costs->stage_block_ps, 0);
-    sim_engine_schedule(d->run->engine, normal_max(chain_ps, block_ps), STAGED, block, end);
+    const uint64_t done_ps = normal_work(&d->run->blocks[ODD][block], now_ps, rows,
+                                         d->costs->stage_block_ps, d->costs->stage_chain_ps);
+    sim_engine_schedule(d->run->engine, done_ps, STAGED, block, end);
 }
 
 /* The coordinator hands over whatever makes a chunk, or the tail end. */
@@ -210,10 +210,9 @@ static void forward(struct dispatch *d, uint64_t w, uint64_t now_ps)
         const uint32_t end = rows == d->run->nvl_chunk ? position[hit - 1] + 1 : landed;
         const uint64_t start_ps = now_ps + (remote ? d->costs->credit_ps : d->costs->poll_ps) +
                                   (end - *visited) * d->costs->visit_ps;
-        uint64_t done_ps = start_ps + rows * d->costs->forward_chain_ps;
         const uint32_t block = forwarder * d->channels + channel;
-        done_ps = normal_max(done_ps, normal_serve(&d->run->blocks[EVEN][block], start_ps, rows,
-                                                   d->costs->forward_block_ps, 0));
+        uint64_t done_ps = normal_work(&d->run->blocks[EVEN][block], start_ps, rows,
+                                       d->costs->bulk_block_ps, rows * d->costs->bulk_chain_ps);
         if (remote && rows > 0)
             done_ps =
                 normal_max(done_ps, normal_link(d->run, forwarder, destination, start_ps, rows));
@@ -254,9 +253,8 @@ static void drain(struct dispatch *d, uint64_t w, uint64_t now_ps)
     if (rows == 0 || ring->taken > ring->head) return;
     const uint64_t start_ps = now_ps + d->costs->poll_ps;
     const uint32_t block = destination * d->channels + channel;
-    const uint64_t done_ps = normal_max(
-        start_ps + rows * d->costs->recv_chain_ps,
-        normal_serve(&d->run->blocks[ODD][block], start_ps, rows, d->costs->recv_block_ps, 0));
+    const uint64_t done_ps = normal_work(&d->run->blocks[ODD][block], start_ps, rows,
+                                         d->costs->bulk_block_ps, rows * d->costs->bulk_chain_ps);
     ring->taken = ring->landed;
     sim_engine_schedule(d->run->engine, done_ps, DRAINED, (uint32_t)w, ring->taken);
 }
@@ -281,7 +279,8 @@ static void on_rail_land(struct dispatch *d, uint64_t q, uint32_t landed, uint64
     const uint32_t channel = (uint32_t)(q % d->channels);
     d->rails[q].landed = landed;
     for (uint32_t gpu = 0; gpu < d->size; gpu++)
-        forward(d, warp_index(d, rail_forwarder(d, q), gpu, channel), now_ps + d->costs->poll_ps);
+        forward(d, warp_index(d, rail_forwarder(d, q), gpu, channel),
+                now_ps + d->nodes * d->costs->poll_ps);
 }
 
 static void handle(void *model, struct sim_engine *engine, const struct sim_event *event)
