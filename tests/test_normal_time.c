@@ -47,19 +47,15 @@ static void toy_machine(void)
     costs->poll_ps = 20011;
     costs->publish_ps = 20021;
     costs->scan_ps = 20023;
-    costs->send_row_ps = 40009;
-    costs->recv_row_ps = 40013;
-    costs->return_row_ps = 40031;
-    costs->sum_token_ps = 40037;
-    costs->sum_step_ps = 41;
-    costs->sum_part_ps = 43;
-    costs->stage_row_ps = 50021;
-    costs->put_ps = 50023;
     costs->visit_ps = 50033;
-    costs->forward_row_ps = 50047;
-    costs->merge_token_ps = 50051;
+    costs->put_ps = 50023;
+    costs->crowd_ppm = costs->cold_ppm = 0;
+    costs->link_ppm = 1000000;
+    costs->send_row_ps = 40009;
+    costs->bulk_row_ps = 40013;
+    costs->return_row_ps = 40031;
+    costs->sum_step_ps = 41;
     costs->merge_step_ps = 53;
-    costs->merge_part_ps = 59;
 }
 
 static void setup(void)
@@ -182,7 +178,7 @@ START_TEST(a_local_row_takes_the_sum_of_its_parts)
     one_token(&layer, 2, 0, SIM_DISPATCH);
     const uint64_t depart = 1000 + costs->poll_ps + costs->scan_ps;
     const uint64_t land = depart + costs->send_row_ps + warp_ps(DISPATCH_BYTES) + costs->publish_ps;
-    const uint64_t end = land + costs->poll_ps + costs->recv_row_ps + warp_ps(DISPATCH_BYTES);
+    const uint64_t end = land + costs->poll_ps + costs->bulk_row_ps + warp_ps(DISPATCH_BYTES);
     ck_assert_uint_eq(layer.timing.depart_ps[0], depart);
     ck_assert_uint_eq(layer.timing.land_ps[0], land);
     ck_assert_uint_eq(layer.timing.end_ps[0], end + costs->dispatch_call_ps);
@@ -200,7 +196,7 @@ START_TEST(a_dispatched_row_takes_the_sum_of_its_parts)
     const uint64_t depart = 1000 + credit + costs->scan_ps;
     const uint64_t sent = depart + costs->send_row_ps + warp_ps(DISPATCH_BYTES) + costs->publish_ps;
     const uint64_t land = sent + machine.nvlink_flight_ps;
-    const uint64_t end = land + costs->poll_ps + costs->recv_row_ps + warp_ps(DISPATCH_BYTES);
+    const uint64_t end = land + costs->poll_ps + costs->bulk_row_ps + warp_ps(DISPATCH_BYTES);
     ck_assert_uint_eq(layer.timing.depart_ps[0], depart);
     ck_assert_uint_eq(layer.timing.land_ps[0], land);
     ck_assert_uint_eq(layer.timing.end_ps[0], sent + costs->dispatch_call_ps);
@@ -223,8 +219,7 @@ START_TEST(a_combined_row_takes_the_sum_of_its_parts)
     const uint64_t sent =
         depart + costs->return_row_ps + warp_ps(COMBINE_BYTES) + costs->publish_ps;
     const uint64_t land = sent + machine.nvlink_flight_ps;
-    const uint64_t end = land + costs->poll_ps + costs->sum_token_ps +
-                         steps * (costs->sum_step_ps + costs->sum_part_ps);
+    const uint64_t end = land + costs->poll_ps + steps * costs->sum_step_ps;
     ck_assert_uint_eq(layer.timing.land_ps[0], land);
     ck_assert_uint_eq(layer.timing.end_ps[1], sent + costs->combine_call_ps);
     ck_assert_uint_eq(layer.timing.end_ps[0], end + costs->combine_call_ps);
@@ -241,15 +236,14 @@ START_TEST(a_row_over_two_hops_takes_the_sum_of_its_parts)
     one_token(&layer, 4, 3, SIM_DISPATCH);
     const uint64_t begin =
         1000 + costs->exchange_ps + costs->exchange_node_ps + costs->exchange_token_ps;
-    const uint64_t put = begin + costs->stage_row_ps + warp_ps(DISPATCH_BYTES) + costs->put_ps;
+    const uint64_t put = begin + costs->send_row_ps + warp_ps(DISPATCH_BYTES) + costs->put_ps;
     const uint64_t wire = 20000 + 2 * machine.nic_message_ps; /* 2,000 bytes at 100 GB/s. */
     const uint64_t rail = put + wire + machine.nic_flight_ps;
     const uint64_t depart =
-        rail + costs->poll_ps + 2 * machine.nvlink_flight_ps + costs->poll_ps + costs->visit_ps;
-    const uint64_t sent =
-        depart + costs->forward_row_ps + warp_ps(DISPATCH_BYTES) + costs->publish_ps;
+        rail + 2 * costs->poll_ps + 2 * machine.nvlink_flight_ps + costs->poll_ps + costs->visit_ps;
+    const uint64_t sent = depart + costs->bulk_row_ps + warp_ps(DISPATCH_BYTES) + costs->publish_ps;
     const uint64_t land = sent + machine.nvlink_flight_ps;
-    const uint64_t end = land + costs->poll_ps + costs->recv_row_ps + warp_ps(DISPATCH_BYTES);
+    const uint64_t end = land + costs->poll_ps + costs->bulk_row_ps + warp_ps(DISPATCH_BYTES);
     ck_assert_uint_eq(layer.traffic.message_count[SIM_DISPATCH], 2);
     ck_assert_uint_eq(layer.timing.depart_ps[0], put);
     ck_assert_uint_eq(layer.timing.land_ps[0], rail);
@@ -272,13 +266,11 @@ START_TEST(a_sum_over_two_hops_takes_the_sum_of_its_parts)
     const uint64_t begin = 1000 + costs->exchange_ps + costs->exchange_node_ps +
                            costs->cached_token_ps; /* A quarter of a rail row per rank: 0. */
     const uint64_t depart = begin + 2 * machine.nvlink_flight_ps + costs->poll_ps;
-    const uint64_t land = depart + costs->forward_row_ps + warp_ps(COMBINE_BYTES) +
+    const uint64_t land = depart + costs->return_row_ps + warp_ps(COMBINE_BYTES) +
                           costs->publish_ps + machine.nvlink_flight_ps;
-    const uint64_t put = land + costs->poll_ps + costs->merge_token_ps +
-                         steps * (costs->merge_step_ps + costs->merge_part_ps) + costs->put_ps;
+    const uint64_t put = land + costs->poll_ps + steps * costs->merge_step_ps + costs->put_ps;
     const uint64_t home = put + 30000 + 2 * machine.nic_message_ps + machine.nic_flight_ps;
-    const uint64_t end = home + costs->poll_ps + costs->sum_token_ps +
-                         steps * (costs->sum_step_ps + costs->sum_part_ps);
+    const uint64_t end = home + costs->poll_ps + steps * costs->sum_step_ps;
     ck_assert_uint_eq(layer.timing.land_ps[0], land);
     ck_assert_uint_eq(layer.timing.depart_ps[1], put);
     ck_assert_uint_eq(layer.timing.land_ps[1], home);
@@ -481,37 +473,36 @@ static const struct {
     {"cached_token_ps", 3},
     {"cached_row_ps", 3},
     {"poll_ps", 0},
+    {"poll_ps", 1},
+    {"poll_ps", 2},
     {"poll_ps", 3},
     {"publish_ps", 0},
     {"publish_ps", 1},
+    {"publish_ps", 2},
     {"scan_ps", 0},
-    {"crowd_ppm", 1},
-    {"send_row_ps", 0},
-    {"send_warp_bytes_per_s", 0},
-    {"send_block_bytes_per_s", 0},
-    {"recv_row_ps", 0},
-    {"recv_warp_bytes_per_s", 2},
-    {"recv_block_bytes_per_s", 0},
-    {"return_row_ps", 1},
-    {"return_warp_bytes_per_s", 1},
-    {"return_block_bytes_per_s", 1},
-    {"sum_token_ps", 1},
-    {"sum_step_ps", 1},
-    {"sum_part_ps", 3},
-    {"sum_block_bytes_per_s", 1},
-    {"stage_row_ps", 2},
-    {"stage_warp_bytes_per_s", 2},
-    {"stage_block_bytes_per_s", 2},
+    {"visit_ps", 2},
     {"put_ps", 2},
     {"put_ps", 3},
-    {"visit_ps", 2},
-    {"forward_row_ps", 2},
-    {"forward_row_ps", 3},
-    {"forward_warp_bytes_per_s", 2},
-    {"forward_block_bytes_per_s", 3},
-    {"merge_token_ps", 3},
+
+    {"crowd_ppm", 1},
+    {"send_row_ps", 0},
+    {"send_row_ps", 2},
+    {"send_warp_bytes_per_s", 0},
+    {"send_block_bytes_per_s", 0},
+    {"send_block_bytes_per_s", 2},
+    {"bulk_row_ps", 0},
+    {"bulk_row_ps", 2},
+    {"bulk_warp_bytes_per_s", 2},
+    {"bulk_block_bytes_per_s", 0},
+    {"return_row_ps", 1},
+    {"return_row_ps", 3},
+    {"return_warp_bytes_per_s", 1},
+    {"return_block_bytes_per_s", 1},
+    {"return_block_bytes_per_s", 3},
+    {"sum_step_ps", 1},
+    {"sum_step_ps", 3},
+    {"sum_block_bytes_per_s", 1},
     {"merge_step_ps", 3},
-    {"merge_part_ps", 3},
     {"merge_block_bytes_per_s", 3},
 };
 
@@ -538,6 +529,7 @@ START_TEST(a_dearer_part_makes_its_exchange_slower)
     uint64_t *value = fabric_cost_at(&machine.costs, field);
     const uint64_t before = few_and_many_ps(movers[_i].shape);
     const bool rate = strstr(field->name, "per_s") != NULL;
+    /* Four times slower, or three times as long. */
     *value = rate ? *value / 4 : *value * 3 + 1000;
     ck_assert_msg(few_and_many_ps(movers[_i].shape) > before, "%s does not move shape %u",
                   field->name, movers[_i].shape);
