@@ -182,6 +182,9 @@ test: setup ## set up, build and run every test (EPSIM_DATA=DIR adds tests on ou
 check-one: runner ## run the suite SUITE=name alone (build/test-runner --list names them)
 	@$(BUILD)/test-runner $(SUITE)
 
+long: runner ## the exhaustive tests: exp and log over all 2^32 inputs (about half an hour)
+	@CK_DEFAULT_TIMEOUT=7200 EPSIM_LONG=1 $(BUILD)/test-runner mathfn
+
 # Leaks count too. A sanitised test is several times slower, hence the quick set.
 ASAN_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 asan: setup ## the quick set of tests under address and undefined behaviour sanitizers
@@ -270,4 +273,4 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 FORCE:
-.PHONY: all objects runner setup test test-gpu check-one asan fuzz fuzz-programs demo tidy install install-files clean help FORCE
+.PHONY: all objects runner setup test test-gpu check-one long asan fuzz fuzz-programs demo tidy install install-files clean help FORCE
