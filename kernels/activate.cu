@@ -83,8 +83,9 @@ int gpu_launch_activate(const struct gpu_device *device, uint32_t recipe, uint32
     activate.capacity = capacity;
     activate.row_vectors = inter / LANE_CHANNELS;
     activate.vectors = rows * activate.row_vectors;
-    GPU_LAUNCH(activate_kernel, gpu_grid(device, activate.vectors / STEP_VECTORS + 1, 8),
-               GPU_THREADS, 0, device->stream, activate);
+    GPU_LAUNCH(activate_kernel,
+               gpu_grid(device, activate.vectors / STEP_VECTORS + 1, activate_kernel), GPU_THREADS,
+               0, device->stream, activate);
     GPU_TRY(cudaGetLastError());
     return 0;
 }

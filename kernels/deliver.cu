@@ -95,22 +95,39 @@ static uint64_t resolve(struct gpu *gpu, uint32_t device, const struct gpu_move 
     return kept;
 }
 
+/* Copy the moves that the GPU's staging holds. */
+static int copy_rows(const struct gpu_device *device, char *err, size_t err_len)
+{
+    if (device->moves_staged == 0) return 0;
+    GPU_TRY(cudaSetDevice(device->ordinal));
+    GPU_LAUNCH(deliver_kernel, gpu_grid(device, device->moves_staged, deliver_kernel), GPU_THREADS,
+               0, device->stream, (const struct gpu_address_move *)device->staging,
+               device->moves_staged, device->move_vectors);
+    GPU_TRY(cudaGetLastError());
+    return 0;
+}
+
 static int launch(struct gpu *gpu, uint32_t device_index, uint64_t count, uint64_t row_bytes,
                   char *err, size_t err_len)
 {
     struct gpu_device *device = &gpu->device[device_index];
     const uint64_t bytes = count * sizeof *gpu->moves;
 
+    device->moves_staged = count;
+    device->move_vectors = (uint32_t)(row_bytes / sizeof(uint4));
     if (count == 0) return 0;
     if (gpu_stage(device, bytes, err, err_len) != 0) return -1;
     GPU_TRY(cudaSetDevice(device->ordinal));
     GPU_TRY(cudaMemcpyAsync(device->staging, gpu->moves, bytes, cudaMemcpyHostToDevice,
                             device->stream));
-    GPU_LAUNCH(deliver_kernel, gpu_grid(device, count, 4), GPU_THREADS, 0, device->stream,
-               (const struct gpu_address_move *)device->staging, count,
-               (uint32_t)(row_bytes / sizeof(uint4)));
-    GPU_TRY(cudaGetLastError());
-    return 0;
+    return copy_rows(device, err, err_len);
+}
+
+extern "C" int gpu_deliver_again(struct gpu *gpu, char *err, size_t err_len)
+{
+    for (uint32_t d = 0; d < gpu->devices; d++)
+        if (copy_rows(&gpu->device[d], err, err_len) != 0) return -1;
+    return gpu_fence(gpu, err, err_len);
 }
 
 extern "C" int gpu_deliver(struct gpu *gpu, const struct gpu_move *moves, uint64_t count,
@@ -163,8 +180,8 @@ extern "C" int gpu_deliver_counts(struct gpu *gpu, uint32_t columns, uint32_t ra
             const uint64_t words =
                 (uint64_t)(from.end - from.first) * (to.end - to.first) * (columns / gpu->ranks);
             GPU_TRY(cudaSetDevice(device->ordinal));
-            GPU_LAUNCH(counts_kernel, gpu_grid(device, words / WARP + 1, 8), GPU_THREADS, 0,
-                       device->stream, (const int32_t *)gpu_base(sent, &from),
+            GPU_LAUNCH(counts_kernel, gpu_grid(device, words / WARP + 1, counts_kernel),
+                       GPU_THREADS, 0, device->stream, (const int32_t *)gpu_base(sent, &from),
                        (int32_t *)gpu_base(received, &to), gpu->ranks, columns, from.first,
                        from.end, to.first, to.end);
             GPU_TRY(cudaGetLastError());

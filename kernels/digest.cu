@@ -80,8 +80,9 @@ extern "C" int gpu_digest(struct gpu *gpu, uint32_t rank, uint32_t rank_count,
         assert((uintptr_t)at % sizeof(uint4) == 0);
         if (gpu_stage(device, sizeof(uint64_t), err, err_len) != 0) return -1;
         GPU_TRY(cudaMemsetAsync(device->staging, 0, sizeof(uint64_t), device->stream));
-        GPU_LAUNCH(digest_kernel, gpu_grid(device, bytes / BLOCK_BYTES + 1, 8), GPU_THREADS, 0,
-                   device->stream, at, bytes, (unsigned long long *)device->staging);
+        GPU_LAUNCH(digest_kernel, gpu_grid(device, bytes / BLOCK_BYTES + 1, digest_kernel),
+                   GPU_THREADS, 0, device->stream, at, bytes,
+                   (unsigned long long *)device->staging);
         GPU_TRY(cudaGetLastError());
         uint64_t sum = 0;
         GPU_TRY(cudaMemcpyAsync(&sum, device->staging, sizeof sum, cudaMemcpyDeviceToHost,

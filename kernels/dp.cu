@@ -85,8 +85,8 @@ extern "C" int gpu_dp_reduce_scatter(struct gpu *gpu, uint32_t rank, uint32_t ra
         const uint64_t vectors = gpu_end_row(out, &span) * hidden / 8 - first;
         if (vectors == 0) continue;
         if (stage_inputs(gpu, device, inputs, err, err_len) != 0) return -1;
-        GPU_LAUNCH(reduce_kernel, gpu_grid(device, vectors / WARP + 1, 8), GPU_THREADS, 0,
-                   device->stream, (const uint4 *const *)device->staging, gpu->ranks, first,
+        GPU_LAUNCH(reduce_kernel, gpu_grid(device, vectors / WARP + 1, reduce_kernel), GPU_THREADS,
+                   0, device->stream, (const uint4 *const *)device->staging, gpu->ranks, first,
                    vectors, (uint4 *)gpu_base(out, &span));
         GPU_TRY(cudaGetLastError());
     }

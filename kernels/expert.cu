@@ -89,12 +89,15 @@ static int run(struct gpu *gpu, uint32_t recipe, uint32_t rank, uint32_t rank_co
         const uint4 *from = (const uint4 *)(gpu_base(payload, &span) + first * payload->row_bytes);
         uint4 *to = (uint4 *)(gpu_base(out, &span) + first * out->row_bytes);
         if (rows == 0) continue;
-        const uint32_t grid = gpu_grid(device, vectors / WARP + 1, 8);
+        const uint64_t warps = vectors / WARP + 1;
         if (kind == GPU_SCALE_NONE)
-            GPU_LAUNCH(expert_bf16_kernel<STANDIN>, grid, GPU_THREADS, 0, device->stream, from,
-                       vectors, to);
+            GPU_LAUNCH(expert_bf16_kernel<STANDIN>,
+                       gpu_grid(device, warps, expert_bf16_kernel<STANDIN>), GPU_THREADS, 0,
+                       device->stream, from, vectors, to);
         else
-            GPU_LAUNCH(expert_fp8_kernel<STANDIN>, grid, GPU_THREADS, 0, device->stream, from,
+            GPU_LAUNCH(expert_fp8_kernel<STANDIN>,
+                       gpu_grid(device, warps, expert_fp8_kernel<STANDIN>), GPU_THREADS, 0,
+                       device->stream, from,
                        (const uint32_t *)(gpu_base(scales, &span) + first * scales->row_bytes),
                        kind, gpu_scale_groups(hidden), vectors, to);
         GPU_TRY(cudaGetLastError());

@@ -192,9 +192,9 @@ extern "C" int gpu_expert_fill(struct gpu *gpu, uint32_t rank, uint64_t seed, ui
     (void)gpu_next_span(gpu, rank + 1, &span);
     const struct gpu_device *device = &gpu->device[span.device];
     for (uint32_t m = 0; m < 3; m++) {
-        GPU_LAUNCH(fill_kernel, gpu_grid(device, code_count / 8 / WARP + 1, 8), GPU_THREADS, 0,
-                   device->stream, mix(mix(seed, expert), m), code_count / 8, scale_count,
-                   (uint64_t *)(row_of(codes, &span, rank) + m * code_count),
+        GPU_LAUNCH(fill_kernel, gpu_grid(device, code_count / 8 / WARP + 1, fill_kernel),
+                   GPU_THREADS, 0, device->stream, mix(mix(seed, expert), m), code_count / 8,
+                   scale_count, (uint64_t *)(row_of(codes, &span, rank) + m * code_count),
                    (uint32_t *)(row_of(scales, &span, rank) + m * scale_count * sizeof(float)));
         GPU_TRY(cudaGetLastError());
     }

@@ -217,7 +217,7 @@ extern "C" int gpu_flush(struct gpu *gpu, char *err, size_t err_len)
             GPU_TRY(cudaMalloc((void **)&device->flush, bytes));
             GPU_TRY(cudaMemsetAsync(device->flush, 0, bytes, device->stream));
         }
-        GPU_LAUNCH(flush_kernel, gpu_grid(device, UINT64_MAX / 2, 8), GPU_THREADS, 0,
+        GPU_LAUNCH(flush_kernel, gpu_grid(device, UINT64_MAX / 2, flush_kernel), GPU_THREADS, 0,
                    device->stream, (const uint4 *)device->flush, bytes / sizeof(uint4), 1u,
                    (uint32_t *)device->flush);
         GPU_TRY(cudaGetLastError());

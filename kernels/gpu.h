@@ -120,6 +120,9 @@ struct gpu_move {
  * Both buffers have the same row_bytes, a multiple of 16. */
 int gpu_deliver(struct gpu *gpu, const struct gpu_move *moves, uint64_t count,
                 const struct gpu_buffer *src, struct gpu_buffer *dst, char *err, size_t err_len);
+/* The copies of the last gpu_deliver once more, for timing them alone: no other call that waits may
+ * stand between. */
+int gpu_deliver_again(struct gpu *gpu, char *err, size_t err_len);
 /* sent [rank][columns] words land in received [column][ranks]; columns are shared out evenly. */
 int gpu_deliver_counts(struct gpu *gpu, uint32_t columns, uint32_t rank, uint32_t rank_count,
                        const struct gpu_buffer *sent, struct gpu_buffer *received, char *err,

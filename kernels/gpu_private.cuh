@@ -24,6 +24,8 @@ struct gpu_device {
     uint8_t *flush;   /* Four times the L2; NULL before gpu_flush. */
     uint8_t *staging; /* Of the call in hand: moves, digests. */
     uint64_t staging_bytes;
+    uint64_t moves_staged; /* gpu_deliver: moves of the last call, if staging still holds them. */
+    uint32_t move_vectors;
 };
 
 struct gpu_buffer {
@@ -118,12 +120,19 @@ static inline uint64_t gpu_end_row(const struct gpu_buffer *buffer, const struct
 
 enum { GPU_THREADS = 256, GPU_WARPS = GPU_THREADS / 32 };
 
-/* Blocks of GPU_THREADS for this many warps of work, at most `most` a multiprocessor: enough to
- * fill the GPU once, each then walks over the rest. At least one. */
-static inline uint32_t gpu_grid(const struct gpu_device *device, uint64_t warps, uint32_t most)
+/* Blocks of GPU_THREADS for this many warps of work, at most what is resident at once: they fill
+ * the GPU, then each walks over the rest. At least one. */
+template <typename Kernel>
+static inline uint32_t gpu_grid(const struct gpu_device *device, uint64_t warps, Kernel kernel,
+                                uint32_t shared_bytes = 0)
 {
     const uint64_t blocks = (warps + GPU_WARPS - 1) / GPU_WARPS;
-    const uint64_t full = (uint64_t)device->sm_count * most;
+    int resident = 0;
+    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, GPU_THREADS,
+                                                      shared_bytes) != cudaSuccess ||
+        resident < 1)
+        resident = 1; /* Whatever is wrong shows in the launch. */
+    const uint64_t full = (uint64_t)device->sm_count * (uint32_t)resident;
     return (uint32_t)(blocks < 1 ? 1 : blocks < full ? blocks : full);
 }
 

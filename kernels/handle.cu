@@ -124,11 +124,11 @@ extern "C" int gpu_intranode_handle(struct gpu *gpu, const struct gpu_routing *r
         handle.send_head = (int32_t *)gpu_base(out->send_head, &span);
         handle.prefix = (int32_t *)gpu_base(out->rank_prefix_matrix, &span);
         const uint64_t rows = (uint64_t)handle.rank_count * routing->ranks;
-        GPU_LAUNCH(channel_counts_kernel, gpu_grid(device, rows * channels, 8), GPU_THREADS, 0,
-                   device->stream, handle);
+        GPU_LAUNCH(channel_counts_kernel, gpu_grid(device, rows * channels, channel_counts_kernel),
+                   GPU_THREADS, 0, device->stream, handle);
         GPU_TRY(cudaGetLastError());
-        GPU_LAUNCH(channel_sums_kernel, gpu_grid(device, rows / WARP + 1, 8), GPU_THREADS, 0,
-                   device->stream, handle);
+        GPU_LAUNCH(channel_sums_kernel, gpu_grid(device, rows / WARP + 1, channel_sums_kernel),
+                   GPU_THREADS, 0, device->stream, handle);
         GPU_TRY(cudaGetLastError());
         if (handle.prefix == NULL) continue;
         GPU_LAUNCH(rank_prefix_kernel, routing->ranks, GPU_THREADS, 0, device->stream, handle);
@@ -172,7 +172,8 @@ extern "C" int gpu_send_head_rewrite(struct gpu *gpu, const struct gpu_routing *
         const struct gpu_device *device = &gpu->device[span.device];
         const uint32_t ranks = span.end - span.first;
         GPU_LAUNCH(
-            rewrite_kernel, gpu_grid(device, (uint64_t)ranks * channels * columns / WARP + 1, 8),
+            rewrite_kernel,
+            gpu_grid(device, (uint64_t)ranks * channels * columns / WARP + 1, rewrite_kernel),
             GPU_THREADS, 0, device->stream, (const uint64_t *)gpu_base(routing->starts, &span),
             span.first, ranks, channels, columns, (int32_t *)gpu_base(send_head, &span));
         GPU_TRY(cudaGetLastError());

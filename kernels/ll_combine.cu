@@ -122,8 +122,8 @@ extern "C" int gpu_ll_combine_unpack(struct gpu *gpu, const struct gpu_routing *
         assert(tokens * combine.pieces < UINT32_MAX / 2);
         combine.items = (uint32_t)(tokens * combine.pieces);
         if (combine.items == 0) continue;
-        GPU_LAUNCH(ll_combine_kernel, gpu_grid(device, combine.items, 4), GPU_THREADS, 0,
-                   device->stream, combine);
+        GPU_LAUNCH(ll_combine_kernel, gpu_grid(device, combine.items, ll_combine_kernel),
+                   GPU_THREADS, 0, device->stream, combine);
         GPU_TRY(cudaGetLastError());
     }
     return 0;

@@ -165,13 +165,16 @@ extern "C" int gpu_ll_pack(struct gpu *gpu, const struct gpu_routing *routing, u
         pack.starts = (const uint64_t *)gpu_base(routing->starts, &span);
         pack.topk_idx = (const int64_t *)gpu_base(routing->topk_idx, &span);
         pack.sent_words = (int32_t *)gpu_base(sent_words, &span);
-        const uint32_t grid = ranks + gpu_grid(device, pack.steps / FLIGHT + 1, 8);
         const uint32_t shared_bytes = routing->experts * sizeof(uint32_t);
+        const uint64_t warps = pack.steps / FLIGHT + 1;
         if (recipe == GPU_RECIPE_BF16)
-            GPU_LAUNCH(ll_pack_kernel<false>, grid, GPU_THREADS, shared_bytes, device->stream,
-                       pack);
+            GPU_LAUNCH(ll_pack_kernel<false>,
+                       ranks + gpu_grid(device, warps, ll_pack_kernel<false>, shared_bytes),
+                       GPU_THREADS, shared_bytes, device->stream, pack);
         else
-            GPU_LAUNCH(ll_pack_kernel<true>, grid, GPU_THREADS, shared_bytes, device->stream, pack);
+            GPU_LAUNCH(ll_pack_kernel<true>,
+                       ranks + gpu_grid(device, warps, ll_pack_kernel<true>, shared_bytes),
+                       GPU_THREADS, shared_bytes, device->stream, pack);
         GPU_TRY(cudaGetLastError());
     }
     return 0;

@@ -96,8 +96,8 @@ extern "C" int gpu_ll_unpack(struct gpu *gpu, const struct gpu_routing *routing,
         unpack.groups = gpu_scale_groups(hidden);
         unpack.src_token = (int32_t *)gpu_base(rows->src_token, &span);
         const uint64_t warps = unpack.end_row - unpack.first_row + unpack.blocks / WARP;
-        GPU_LAUNCH(ll_unpack_kernel, gpu_grid(device, warps, 4), GPU_THREADS, 0, device->stream,
-                   unpack);
+        GPU_LAUNCH(ll_unpack_kernel, gpu_grid(device, warps, ll_unpack_kernel), GPU_THREADS, 0,
+                   device->stream, unpack);
         GPU_TRY(cudaGetLastError());
     }
     return 0;

@@ -161,7 +161,8 @@ static int launch_sum(const struct gpu_device *device, struct sum *sum, uint64_t
     assert(rows * sum->pieces < UINT32_MAX / 2);
     sum->items = (uint32_t)(rows * sum->pieces);
     if (sum->items == 0) return 0;
-    GPU_LAUNCH(sum_kernel, gpu_grid(device, sum->items, 4), GPU_THREADS, 0, device->stream, *sum);
+    GPU_LAUNCH(sum_kernel, gpu_grid(device, sum->items, sum_kernel), GPU_THREADS, 0, device->stream,
+               *sum);
     GPU_TRY(cudaGetLastError());
     return 0;
 }
@@ -189,8 +190,8 @@ extern "C" int gpu_normal_combine_pack(struct gpu *gpu, uint32_t rank, uint32_t 
         stage.first_row = gpu_first_row(staged, &span);
         stage.end_row = gpu_end_row(staged, &span);
         if (stage.first_row == stage.end_row) continue;
-        GPU_LAUNCH(stage_kernel, gpu_grid(device, stage.end_row - stage.first_row, 4), GPU_THREADS,
-                   0, device->stream, stage);
+        GPU_LAUNCH(stage_kernel, gpu_grid(device, stage.end_row - stage.first_row, stage_kernel),
+                   GPU_THREADS, 0, device->stream, stage);
         GPU_TRY(cudaGetLastError());
     }
     return 0;

@@ -116,7 +116,8 @@ extern "C" int gpu_normal_pack(struct gpu *gpu, const struct gpu_routing *routin
         pack.ranks = routing->ranks;
         pack.experts = routing->experts;
         pack.ranks_per_node = ranks_per_node;
-        GPU_LAUNCH(normal_pack_kernel, ranks + gpu_grid(device, pack.end_row - pack.first_row, 4),
+        GPU_LAUNCH(normal_pack_kernel,
+                   ranks + gpu_grid(device, pack.end_row - pack.first_row, normal_pack_kernel),
                    GPU_THREADS, 0, device->stream, pack);
         GPU_TRY(cudaGetLastError());
     }

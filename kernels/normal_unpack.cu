@@ -175,11 +175,11 @@ extern "C" int gpu_normal_unpack(struct gpu *gpu, const struct gpu_routing *rout
         const struct normal_unpack unpack =
             fill(routing, ranks_per_node, record, block_start, landed_words, landed, rows, &span);
         const uint64_t warps = unpack.end_row - unpack.first_row + unpack.blocks / WARP;
-        GPU_LAUNCH(normal_unpack_kernel, gpu_grid(device, warps, 4), GPU_THREADS, 0, device->stream,
-                   unpack);
+        GPU_LAUNCH(normal_unpack_kernel, gpu_grid(device, warps, normal_unpack_kernel), GPU_THREADS,
+                   0, device->stream, unpack);
         GPU_TRY(cudaGetLastError());
         if (!record->internode) continue;
-        GPU_LAUNCH(number_kernel, gpu_grid(device, unpack.blocks, 8), GPU_THREADS, 0,
+        GPU_LAUNCH(number_kernel, gpu_grid(device, unpack.blocks, number_kernel), GPU_THREADS, 0,
                    device->stream, unpack);
         GPU_TRY(cudaGetLastError());
     }

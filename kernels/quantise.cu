@@ -67,7 +67,8 @@ extern "C" int gpu_quantise(struct gpu *gpu, uint32_t recipe, uint32_t rank, uin
         }
         assert(scales->row_bytes == gpu_scale_groups(hidden) * sizeof(float));
         float *to_scales = (float *)(gpu_base(scales, &span) + first * scales->row_bytes);
-        GPU_LAUNCH(quantise_kernel, gpu_grid(device, vectors / STEP_VECTORS / FLIGHT + 1, 8),
+        GPU_LAUNCH(quantise_kernel,
+                   gpu_grid(device, vectors / STEP_VECTORS / FLIGHT + 1, quantise_kernel),
                    GPU_THREADS, 0, device->stream, rule, (const uint4 *)from, vectors, (uint2 *)to,
                    to_scales);
         GPU_TRY(cudaGetLastError());
@@ -104,8 +105,8 @@ extern "C" int gpu_scales_pack_ue8m0(struct gpu *gpu, uint32_t rank, uint32_t ra
         const uint64_t rows = gpu_end_row(scales, &span) - first;
         if (rows == 0) continue;
         GPU_LAUNCH(pack_ue8m0_kernel,
-                   gpu_grid(device, rows * gpu_packed_words(groups) / WARP + 1, 8), GPU_THREADS, 0,
-                   device->stream,
+                   gpu_grid(device, rows * gpu_packed_words(groups) / WARP + 1, pack_ue8m0_kernel),
+                   GPU_THREADS, 0, device->stream,
                    (const uint32_t *)(gpu_base(scales, &span) + first * scales->row_bytes), rows,
                    groups, (uint32_t *)(gpu_base(packed, &span) + first * packed->row_bytes));
         GPU_TRY(cudaGetLastError());

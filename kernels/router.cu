@@ -220,7 +220,8 @@ extern "C" int gpu_router_topk(struct gpu *gpu, const struct gpu_router_rule *ru
         unsigned long long bad = NONE_BAD;
         if (gpu_stage(device, sizeof bad, err, err_len) != 0) return -1;
         GPU_TRY(cudaMemsetAsync(device->staging, 0xFF, sizeof bad, device->stream));
-        GPU_LAUNCH(router_kernel, gpu_grid(device, (end - first) * GPU_WARPS / ROUTER_WARPS, 8),
+        GPU_LAUNCH(router_kernel,
+                   gpu_grid(device, (end - first) * GPU_WARPS / ROUTER_WARPS, router_kernel),
                    ROUTER_THREADS, 0, device->stream, *rule, (const float *)gpu_base(logits, &span),
                    (const float *)gpu_base(bias, &span), first, end,
                    (int64_t *)gpu_base(ids, &span), (float *)gpu_base(weights, &span),

@@ -84,6 +84,14 @@ int backend_cuda_experts(struct backend_cuda *state, uint32_t rank, uint32_t ran
 int backend_cuda_direction(struct backend_cuda *state, enum sim_direction direction, char *err,
                            size_t err_len);
 
+/* Phases of several ranks at once. */
+int backend_cuda_pack_ranks(struct backend_cuda *state, enum sim_direction direction, uint32_t rank,
+                            uint32_t rank_count, char *err, size_t err_len);
+int backend_cuda_forward_ranks(struct backend_cuda *state, enum sim_direction direction,
+                               uint32_t rank, uint32_t rank_count, char *err, size_t err_len);
+int backend_cuda_unpack_ranks(struct backend_cuda *state, enum sim_direction direction,
+                              uint32_t rank, uint32_t rank_count, char *err, size_t err_len);
+
 int backend_cuda_begin(void *state, const struct sim_layer_input *in, char *err, size_t err_len);
 int backend_cuda_pack(void *state, enum sim_direction direction, uint32_t rank, char *err,
                       size_t err_len);

@@ -64,8 +64,8 @@ static int pack_dispatch(struct backend_cuda *state, uint32_t rank, uint32_t ran
                               part[CUDA_LANDED_WORDS], err, err_len);
 }
 
-static int pack_ranks(struct backend_cuda *state, enum sim_direction direction, uint32_t rank,
-                      uint32_t rank_count, char *err, size_t err_len)
+int backend_cuda_pack_ranks(struct backend_cuda *state, enum sim_direction direction, uint32_t rank,
+                            uint32_t rank_count, char *err, size_t err_len)
 {
     struct gpu_buffer **part = state->part;
 
@@ -82,7 +82,7 @@ static int pack_ranks(struct backend_cuda *state, enum sim_direction direction, 
 int backend_cuda_pack(void *opaque, enum sim_direction direction, uint32_t rank, char *err,
                       size_t err_len)
 {
-    return pack_ranks((struct backend_cuda *)opaque, direction, rank, 1, err, err_len);
+    return backend_cuda_pack_ranks((struct backend_cuda *)opaque, direction, rank, 1, err, err_len);
 }
 
 /* Messages of one hop, from one buffer to another. */
@@ -125,8 +125,8 @@ int backend_cuda_deliver(void *opaque, enum sim_direction direction,
     return 0;
 }
 
-static int forward_ranks(struct backend_cuda *state, enum sim_direction direction, uint32_t rank,
-                         uint32_t rank_count, char *err, size_t err_len)
+int backend_cuda_forward_ranks(struct backend_cuda *state, enum sim_direction direction,
+                               uint32_t rank, uint32_t rank_count, char *err, size_t err_len)
 {
     if (direction == SIM_DISPATCH) return 0; /* Records go on as they came. */
     return gpu_normal_forward(state->gpu, rank, rank_count, &state->combine_record,
@@ -137,7 +137,8 @@ static int forward_ranks(struct backend_cuda *state, enum sim_direction directio
 int backend_cuda_forward(void *opaque, enum sim_direction direction, uint32_t rank, char *err,
                          size_t err_len)
 {
-    return forward_ranks((struct backend_cuda *)opaque, direction, rank, 1, err, err_len);
+    return backend_cuda_forward_ranks((struct backend_cuda *)opaque, direction, rank, 1, err,
+                                      err_len);
 }
 
 static int unpack_dispatch(struct backend_cuda *state, uint32_t rank, uint32_t rank_count,
@@ -163,8 +164,8 @@ static int unpack_dispatch(struct backend_cuda *state, uint32_t rank, uint32_t r
                              part[CUDA_LANDED_WORDS], part[CUDA_LANDED], &rows, err, err_len);
 }
 
-static int unpack_ranks(struct backend_cuda *state, enum sim_direction direction, uint32_t rank,
-                        uint32_t rank_count, char *err, size_t err_len)
+int backend_cuda_unpack_ranks(struct backend_cuda *state, enum sim_direction direction,
+                              uint32_t rank, uint32_t rank_count, char *err, size_t err_len)
 {
     struct gpu_buffer **part = state->part;
 
@@ -182,7 +183,8 @@ static int unpack_ranks(struct backend_cuda *state, enum sim_direction direction
 int backend_cuda_unpack(void *opaque, enum sim_direction direction, uint32_t rank, char *err,
                         size_t err_len)
 {
-    return unpack_ranks((struct backend_cuda *)opaque, direction, rank, 1, err, err_len);
+    return backend_cuda_unpack_ranks((struct backend_cuda *)opaque, direction, rank, 1, err,
+                                     err_len);
 }
 
 int backend_cuda_direction(struct backend_cuda *state, enum sim_direction direction, char *err,
@@ -196,14 +198,16 @@ int backend_cuda_direction(struct backend_cuda *state, enum sim_direction direct
 
     /* Received rows are numbered before rail rows, so a combine's first hop stands first too. */
     while (first_hop < count && messages[first_hop].hop == 0) first_hop++;
-    if (pack_ranks(state, direction, 0, ranks, err, err_len) != 0 ||
+    if (backend_cuda_pack_ranks(state, direction, 0, ranks, err, err_len) != 0 ||
         backend_cuda_deliver(state, direction, messages, first_hop, err, err_len) != 0)
         return -1;
-    if (has_rails(state) && forward_ranks(state, direction, 0, ranks, err, err_len) != 0) return -1;
+    if (has_rails(state) &&
+        backend_cuda_forward_ranks(state, direction, 0, ranks, err, err_len) != 0)
+        return -1;
     if (backend_cuda_deliver(state, direction, messages + first_hop, count - first_hop, err,
                              err_len) != 0)
         return -1;
-    return unpack_ranks(state, direction, 0, ranks, err, err_len);
+    return backend_cuda_unpack_ranks(state, direction, 0, ranks, err, err_len);
 }
 
 /* Weights are made anew for every expert: only one expert's are ever held. */

@@ -1,23 +1,25 @@
-/* tools/cmd_bench.c - `epsim bench`: the engine's and the reference's own speed. */
+/* tools/cmd_bench.c - `epsim bench`: the engine's, the reference's and the kernels' own speed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/bench_engine.h"
+#include "sim/bench_kernels.h"
 #include "sim/bench_ref.h"
 #include "tools/commands.h"
 #include "tools/table.h"
 
 static const struct command_spec SPEC = {
     .name = "bench",
-    .arguments = "engine|ref",
-    .summary = "Measure the event queue (hold model) or the reference's operations, on one core.",
+    .arguments = "engine|ref|kernels",
+    .summary = "Measure the event queue (hold model) or the reference's operations on one core, or "
+               "the kernels on one GPU.",
     .example = "epsim bench engine --json",
     .arguments_min = 1,
     .arguments_max = 1,
 };
 
-enum { REF_ROUNDS = 15, ENGINE_ROUNDS = 5, ENGINE_ROUND_NS = 500000000 };
+enum { KERNEL_ROUNDS = 15, REF_ROUNDS = 15, ENGINE_ROUNDS = 5, ENGINE_ROUND_NS = 500000000 };
 
 static int bench_engine(const struct command_line *line)
 {
@@ -86,6 +88,50 @@ static int bench_ref(const struct command_line *line)
     return line->json ? command_print_json(json) : EXIT_OK;
 }
 
+static int bench_kernels(const struct command_line *line)
+{
+    static struct sim_bench_kernels bench; /* Large. */
+    char err[256] = "";
+    if (sim_bench_kernels_run(KERNEL_ROUNDS, &bench, err, sizeof err) != 0)
+        return command_fail(&SPEC, EXIT_ENVIRONMENT, err);
+    json_t *json = json_object(), *list = json_array();
+    struct table *table = table_open("kernel|mode|>EP|>tokens|>MB|>floor us|>us|>of 4.28 TB/s|"
+                                     ">between events us");
+    for (uint32_t i = 0; i < bench.count; i++) {
+        const struct sim_bench_kernel *kernel = &bench.kernels[i];
+        const double floor_us = (double)kernel->bytes / (double)SIM_BENCH_MEMORY_BYTES_PER_S * 1e6;
+        const double us = (double)kernel->elapsed_ps / 1e6;
+        json_t *row = json_object();
+        json_object_set_new(row, "kernel", json_string(kernel->name));
+        json_object_set_new(row, "mode", json_string(kernel->mode));
+        json_object_set_new(row, "ep", json_integer(kernel->ranks));
+        json_object_set_new(row, "tokens", json_integer(kernel->tokens));
+        json_object_set_new(row, "bytes", json_integer((json_int_t)kernel->bytes));
+        json_object_set_new(row, "floor_us", json_real(floor_us));
+        json_object_set_new(row, "us", json_real(us));
+        json_object_set_new(row, "ratio", json_real(us > 0 ? floor_us / us : 0));
+        json_object_set_new(row, "event_us", json_real((double)kernel->event_ps / 1e6));
+        json_array_append_new(list, row);
+        table_cell(table, "%s", kernel->name);
+        table_cell(table, "%s", kernel->mode);
+        table_cell(table, "%" PRIu32, kernel->ranks);
+        table_cell(table, "%" PRIu32, kernel->tokens);
+        table_cell(table, "%.1f", (double)kernel->bytes / 1e6);
+        table_cell(table, "%.2f", floor_us);
+        table_cell(table, "%.2f", us);
+        table_cell(table, "%.0f %%", us > 0 ? 100 * floor_us / us : 0);
+        table_cell(table, "%.2f", (double)kernel->event_ps / 1e6);
+    }
+    json_object_set_new(json, "gpu", json_string(bench.gpu));
+    json_object_set_new(json, "kernels", list);
+    if (!line->json) {
+        table_print(table, stdout);
+        json_decref(json);
+    }
+    table_close(table);
+    return line->json ? command_print_json(json) : EXIT_OK;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     struct command_line line;
@@ -93,5 +139,6 @@ int cmd_bench(int argc, char **argv)
     if (status >= 0) return status;
     if (strcmp(line.arguments[0], "engine") == 0) return bench_engine(&line);
     if (strcmp(line.arguments[0], "ref") == 0) return bench_ref(&line);
-    return command_fail(&SPEC, EXIT_USAGE, "must be engine or ref");
+    if (strcmp(line.arguments[0], "kernels") == 0) return bench_kernels(&line);
+    return command_fail(&SPEC, EXIT_USAGE, "must be engine, ref or kernels");
 }
