@@ -20,8 +20,8 @@ alloc_functions='(^|_)(open|load|create|init|read|parse|map|grow|reserve|build|a
 # ...in files that work before any event runs or after the last one...
 alloc_files='sim/accuracy.c sim/bench_engine.c sim/bench_ref.c sim/calibrate.c
     sim/calibrate_file.c sim/capture.c sim/case_list.c sim/cause.c sim/expect.c sim/expect_ll.c
-    sim/expect_normal.c sim/fit.c sim/inputs.c sim/measured.c sim/predict.c sim/replica.c
-    sim/rules_routing.c sim/side.c sim/summary.c sim/verify.c traces/db_compare.c
+    sim/expect_normal.c sim/explain.c sim/fit.c sim/inputs.c sim/measured.c sim/predict.c
+    sim/replica.c sim/rules_routing.c sim/summary.c sim/verify.c traces/db_compare.c
     traces/db_read.c traces/safetensors.c traces/safetensors_write.c'
 # ...and in these functions: a pool that doubles, or what one exchange needs before its events.
 alloc_exceptions='fabric/yaml.c:take sim/engine_queue.c:heap_push sim/engine_queue.c:fresh_node
