@@ -31,7 +31,7 @@ struct fabric_ll_costs {
     uint64_t token_chain_ps;            /* A block's token: what is not bytes. */
     uint64_t sm_copy_bytes_per_s;       /* Read and written, in the cast. */
     uint64_t sm_store_bytes_per_s;      /* Stores of an SM, local or to a peer. */
-    uint64_t dispatch_link_bytes_per_s; /* NVLink per direction, as far as such stores fill it. */
+    uint64_t dispatch_path_bytes_per_s; /* GPU to NVLink port, in series with the port. */
     uint64_t publish_ps;                /* Last send complete to count on its way. */
     /* Dispatch, receiving: the copy of a (source rank, local expert) group. */
     uint64_t receive_chain_ps;         /* Count seen to first rows moving. */
@@ -43,7 +43,7 @@ struct fabric_ll_costs {
     uint64_t stage_ps;                 /* More for a row by NIC: written, fenced, then posted. */
     uint64_t warp_send_bytes_per_s;    /* A warp alone. */
     uint64_t sm_send_bytes_per_s;      /* All warps of an SM. */
-    uint64_t combine_link_bytes_per_s; /* NVLink per direction, as far as row copies fill it. */
+    uint64_t combine_path_bytes_per_s; /* GPU to NVLink port, in series with the port. */
     /* Combine, receiving: the weighted sum of a token's rows. */
     uint64_t poll_ps;               /* Last flag there to all warps knowing. */
     uint64_t reduce_chain_ps;       /* A token: load its choices, first row in, store the sum. */

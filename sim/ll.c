@@ -145,17 +145,23 @@ static const struct {
                    [LL_NIC_OUT] = {"nic.out", "nic"},      [LL_NIC_IN] = {"nic.in", "nic"},
                    [LL_SMS] = {"sm", "sm_pool"},           [LL_QPS] = {"qp", "qp"}};
 
+/* A byte passes one after the other: the times add. What a kernel reaches on NVLink falls short
+ * of what plain stores do by a span per byte, not by a share: a slower link loses less. */
+static uint64_t in_series(uint64_t a, uint64_t b)
+{
+    __extension__ typedef unsigned __int128 u128;
+    return a == 0 || b == 0 ? 0 : (uint64_t)((u128)a * b / ((u128)a + b));
+}
+
 static void init_rank(struct ll *ll, uint32_t rank, uint32_t jobs)
 {
     const struct fabric_ll_costs *costs = ll->costs;
     const bool dispatch = ll->direction == SIM_DISPATCH;
     struct fabric_share_job *own = ll->jobs + (size_t)rank * 2 * jobs;
     struct ll_rank *r = &ll->rank[rank];
-    uint64_t port = ll->machine->nvlink_goodput_bytes_per_s;
-
-    const uint64_t filled =
-        dispatch ? costs->dispatch_link_bytes_per_s : costs->combine_link_bytes_per_s;
-    if (filled < port) port = filled;
+    const uint64_t port =
+        in_series(ll->machine->nvlink_goodput_bytes_per_s,
+                  dispatch ? costs->dispatch_path_bytes_per_s : costs->combine_path_bytes_per_s);
     const uint64_t sender =
         dispatch ? costs->sm_store_bytes_per_s / ll->traffic->topk : costs->warp_send_bytes_per_s;
     const uint64_t copier =

@@ -178,10 +178,10 @@ START_TEST(wrong_numbers_come_back_from_rows_with_spikes)
     char text[1024];
     snprintf(text, sizeof text,
              "inherits: h200-hgx\nll:\n  publish_ps: %llu\n  token_chain_ps: %llu\n"
-             "  combine_link_bytes_per_s: %llu\n  nic_flag_ps: 40000\n",
+             "  combine_path_bytes_per_s: %llu\n  nic_flag_ps: 40000\n",
              (unsigned long long)(costs->publish_ps * 2),
              (unsigned long long)(costs->token_chain_ps * 3),
-             (unsigned long long)(costs->combine_link_bytes_per_s / 2));
+             (unsigned long long)(costs->combine_path_bytes_per_s / 2));
     const char *path = test_write_text(test_temp_dir(), "h200-hgx.yaml", text);
     const struct sim_calibrate_options options = {
         .machine_path = path, .mode = "", .threads = 1, .rounds = 20};
@@ -192,7 +192,7 @@ START_TEST(wrong_numbers_come_back_from_rows_with_spikes)
     ck_assert_double_gt(made.median_before, 0.05);
     ck_assert_double_lt(made.median_after, 0.01);
     const double want[] = {(double)costs->publish_ps, (double)costs->token_chain_ps,
-                           (double)costs->combine_link_bytes_per_s};
+                           (double)costs->combine_path_bytes_per_s};
     for (int k = 0; k < 3; k++) {
         const double ratio = (double)made.knobs[k].after / want[k];
         ck_assert_msg(ratio > 0.9 && ratio < 1.1, "%s: %f of what it was", made.knobs[k].key,

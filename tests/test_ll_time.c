@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "fabric/link.h"
+#include "fabric/share.h"
 #include "sim/exchange.h"
 #include "sim/generator.h"
 #include "tests/support.h"
@@ -81,6 +82,11 @@ static uint64_t max(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+static uint64_t in_series(uint64_t a, uint64_t b)
+{
+    return (uint64_t)((fabric_u128)a * b / (a + b));
+}
+
 static uint64_t bytes_ps(uint64_t bytes, uint64_t a, uint64_t b)
 {
     return fabric_transfer_ps(bytes, a < b ? a : b);
@@ -106,9 +112,8 @@ START_TEST(a_single_nvlink_dispatch_is_the_sum_of_its_parts)
     const struct fabric_ll_costs *c = &machine.costs.ll;
     const struct sim_exchange exchange = exchange_of(SIM_DISPATCH);
     run(&exchange);
-    const uint64_t port = c->dispatch_link_bytes_per_s < machine.nvlink_goodput_bytes_per_s
-                              ? c->dispatch_link_bytes_per_s
-                              : machine.nvlink_goodput_bytes_per_s;
+    const uint64_t port =
+        in_series(machine.nvlink_goodput_bytes_per_s, c->dispatch_path_bytes_per_s);
     const uint64_t begin_ps = first_instruction(c->dispatch_launch_ps, 2);
     const uint64_t staged_ps =
         begin_ps + c->token_chain_ps +
@@ -176,9 +181,8 @@ START_TEST(a_single_nvlink_combine_is_the_sum_of_its_parts)
     const struct fabric_ll_costs *c = &machine.costs.ll;
     const struct sim_exchange exchange = exchange_of(SIM_COMBINE);
     run(&exchange);
-    const uint64_t port = c->combine_link_bytes_per_s < machine.nvlink_goodput_bytes_per_s
-                              ? c->combine_link_bytes_per_s
-                              : machine.nvlink_goodput_bytes_per_s;
+    const uint64_t port =
+        in_series(machine.nvlink_goodput_bytes_per_s, c->combine_path_bytes_per_s);
     const uint64_t begin_ps = first_instruction(c->combine_launch_ps, 2);
     const uint64_t left_ps = begin_ps + c->row_chain_ps +
                              max(bytes_ps(COMBINE_ROW, c->warp_send_bytes_per_s, port),
