@@ -54,7 +54,8 @@ struct sim_timing {
     uint32_t resource_count;
     uint32_t resource_max;
     struct sim_resource_use *resources;
-    uint64_t floor_ps; /* No schedule on this machine can be faster than this. */
+    uint64_t floor_ps;              /* No schedule on this machine can be faster than this. */
+    uint32_t nvl_chunk, rdma_chunk; /* Normal: the sizes used; rdma_chunk only between nodes. */
     uint64_t events;
     uint64_t digest; /* Over every event time, in order. */
 };

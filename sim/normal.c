@@ -176,6 +176,22 @@ static void report_ranks(const struct sim_exchange *exchange, const struct norma
     }
 }
 
+/* A machine file that gives no normal-mode costs has rates of 0. */
+static bool machine_is_whole(const struct sim_exchange *exchange, char *err, size_t err_len)
+{
+    size_t count;
+    const struct fabric_cost_field *fields = fabric_cost_fields(&count);
+    struct fabric_costs costs = exchange->machine->costs;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(fields[i].section, "normal") != 0 || fields[i].min == 0) continue;
+        if (*fabric_cost_at(&costs, &fields[i]) > 0) continue;
+        snprintf(err, err_len, "machine %s: normal.%s: not given, and normal mode needs it",
+                 exchange->machine->name, fields[i].name);
+        return false;
+    }
+    return true;
+}
+
 int sim_normal_time(struct sim_engine *engine, const struct sim_exchange *exchange,
                     struct sim_timing *timing, char *err, size_t err_len)
 {
@@ -186,6 +202,7 @@ int sim_normal_time(struct sim_engine *engine, const struct sim_exchange *exchan
     uint32_t latest = 0;
     int status = -1;
 
+    if (!machine_is_whole(exchange, err, err_len)) return -1;
     assert(exchange->sms >= 2 && timing->ranks >= traffic->ranks);
     assert(!rows || timing->message_max >= traffic->message_count[exchange->direction]);
     if (normal_plan_open(traffic, exchange->sms / 2, 0, &plan, err, err_len) != 0) return -1;
@@ -201,6 +218,8 @@ int sim_normal_time(struct sim_engine *engine, const struct sim_exchange *exchan
     if (rows && report_messages(exchange, &run, timing, err, err_len) != 0) goto close_run;
     report_ranks(exchange, &run, latest, notify_ps, normal_kernel_ps(exchange, plan.nodes), timing);
     report_uses(exchange, &run, timing);
+    timing->nvl_chunk = run.nvl_chunk;
+    timing->rdma_chunk = run.rdma_chunk;
     timing->events = sim_engine_event_count(engine);
     timing->digest = sim_engine_digest(engine);
     status = 0;

@@ -4,7 +4,10 @@
 #include <string.h>
 #include "sim/normal_model.h"
 
-enum { SEARCH_TOKENS = 1024 }; /* Tokens per rank on which chunk sizes are compared. */
+enum {
+    SEARCH_TOKENS = 2048,
+    SEARCH_TOKENS_NODES = 1024
+}; /* Tokens per rank on which chunk sizes are compared, on one node and on several. */
 
 static void default_chunks(struct normal_run *run, uint32_t ranks)
 {
@@ -121,8 +124,9 @@ int normal_choose_chunks(const struct sim_exchange *exchange, struct normal_run 
     default_chunks(run, run->plan->ranks);
     if (exchange->best_chunk) {
         struct search search = {.run = *run, .err = err, .err_len = err_len};
-        if (normal_plan_open(exchange->traffic, run->plan->channels, SEARCH_TOKENS, &some, err,
-                             err_len) != 0)
+        const uint32_t tokens = run->plan->nodes == 1 ? SEARCH_TOKENS : SEARCH_TOKENS_NODES;
+        if (normal_plan_open(exchange->traffic, run->plan->channels, tokens, &some, err, err_len) !=
+            0)
             return -1;
         search.run.plan = &some;
         search.run.begin_ps = 1; /* So that a finished run never reads 0. */

@@ -40,8 +40,9 @@ void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *ex
     costs->scan_ps = own->scan_ps;
     costs->put_ps = own->put_ps;
     costs->visit_ps = own->visit_ps;
-    costs->credit_ps = 2 * machine->nvlink_flight_ps + own->poll_ps;
-    costs->flight_ps = machine->nvlink_flight_ps;
+    costs->nvlink = exchange->traffic->nvlink;
+    costs->flight_ps = costs->nvlink ? machine->nvlink_flight_ps : machine->nic_flight_ps;
+    costs->credit_ps = 2 * costs->flight_ps + own->poll_ps;
     costs->nic_flight_ps = machine->nic_flight_ps;
     costs->message_ps = 2 * machine->nic_message_ps; /* The rows, then the tail. */
     if (machine->nvlink_goodput_bytes_per_s > 0)

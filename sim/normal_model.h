@@ -91,7 +91,8 @@ enum { NORMAL_LINK_OUT, NORMAL_LINK_IN, NORMAL_NIC_OUT, NORMAL_NIC_IN, NORMAL_US
  * says otherwise; chain: one warp by itself; block: all warps of a block, per row. */
 struct normal_costs {
     uint64_t poll_ps, publish_ps, credit_ps, scan_ps, put_ps, visit_ps;
-    uint64_t link_ps, flight_ps;                /* NVLink. */
+    bool nvlink;                                /* Within a node; else NICs. */
+    uint64_t link_ps, flight_ps;                /* NVLink; flight: of whatever connects a node. */
     uint64_t nic_ps, message_ps, nic_flight_ps; /* NIC; message_ps: per put, rows and tail. */
     uint64_t send_chain_ps, send_block_ps;      /* One node: sender. */
     uint64_t stage_chain_ps, stage_block_ps;    /* Several nodes, dispatch: into the rail. */
@@ -144,15 +145,20 @@ static inline void normal_log(const struct normal_rows *log, uint64_t first, uin
     }
 }
 
-/* NVLink's two ends, from start_ps on; when the last row is through both. */
+/* Both ends of the way between two ranks of a node, from start_ps on; when the last row is through.
+ * Without NVLink that way is their NICs. */
 static inline uint64_t normal_link(const struct normal_run *run, uint32_t source,
                                    uint32_t destination, uint64_t start_ps, uint32_t rows)
 {
+    const struct normal_costs *costs = &run->costs;
+    const uint64_t row_ps = costs->nvlink ? costs->link_ps : costs->nic_ps;
+    const uint64_t fixed_ps = costs->nvlink ? 0 : costs->message_ps;
+    const int out = costs->nvlink ? NORMAL_LINK_OUT : NORMAL_NIC_OUT;
+    const int in = costs->nvlink ? NORMAL_LINK_IN : NORMAL_NIC_IN;
     assert(source != destination);
-    const uint64_t out_ps =
-        normal_serve(&run->uses[NORMAL_LINK_OUT][source], start_ps, rows, run->costs.link_ps, 0);
-    const uint64_t in_ps = normal_serve(&run->uses[NORMAL_LINK_IN][destination], start_ps, rows,
-                                        run->costs.link_ps, 0);
+    const uint64_t out_ps = normal_serve(&run->uses[out][source], start_ps, rows, row_ps, fixed_ps);
+    const uint64_t in_ps =
+        normal_serve(&run->uses[in][destination], start_ps, rows, row_ps, fixed_ps);
     return normal_max(out_ps, in_ps);
 }
 
