@@ -10,8 +10,9 @@
 #include "sim/fit.h"
 #include "sim/predict.h"
 
-#define KNEE 0.05 /* Repeats of one measurement differ by a few percent; more is a spike. */
-#define PULL 2.0  /* Weak: a factor of 3 away from the start costs as much as one such row. */
+#define KNEE 0.05         /* Repeats of one measurement differ by a few percent; more is a spike. */
+#define TOKENS_MAX 300000 /* Over all ranks. */
+#define PULL 2.0 /* Weak: a factor of 3 away from the start costs as much as one such row. */
 
 struct fit_context {
     const struct sim_measured *measured;
@@ -23,6 +24,7 @@ struct fit_context {
     bool *touched;          /* [knobs][rows] */
     bool *wanted;           /* [rows] */
     uint64_t *predicted_ps; /* [rows] */
+    uint32_t (*chunks)[2];  /* [rows] normal mode's sizes, found anew in every round. */
     size_t rows;            /* That count. */
     char name[64];          /* The file's machine. */
 };
@@ -82,6 +84,29 @@ static bool takes(const struct fit_context *fit, const struct fabric_machine *ma
     return origin < machine->origin_count && strcmp(machine->origins[origin], fit->name) == 0;
 }
 
+/* A number of one direction cannot move the other's rows: not asking saves half the work. */
+static bool other_direction(const struct fabric_cost_field *field, const char *op)
+{
+    static const struct {
+        const char *prefix, *direction;
+    } owners[] = {
+        {"dispatch_", "dispatch"}, {"combine_", "combine"},         {"scan_", "dispatch"},
+        {"visit_", "dispatch"},    {"send_", "dispatch"},           {"bulk_", "dispatch"},
+        {"cold_", "dispatch"},     {"exchange_token_", "dispatch"}, {"return_", "combine"},
+        {"sum_", "combine"},       {"merge_", "combine"},           {"cached_", "combine"}};
+    if (strcmp(field->section, "normal") != 0) return false;
+    for (size_t i = 0; i < sizeof owners / sizeof owners[0]; i++)
+        if (strncmp(field->name, owners[i].prefix, strlen(owners[i].prefix)) == 0)
+            return strncmp(op, owners[i].direction, strlen(owners[i].direction)) != 0;
+    return false;
+}
+
+/* A run so long costs more than all others together, and a slope shows in shorter ones. */
+static bool too_long(const struct sim_measured_row *row)
+{
+    return (uint64_t)row->tokens * row->ep > TOKENS_MAX;
+}
+
 /* Fill touched and rows; drop knobs that touch nothing or stand at 0. */
 static void find_rows(struct fit_context *fit)
 {
@@ -94,6 +119,7 @@ static void find_rows(struct fit_context *fit)
         for (size_t i = 0; i < all; i++) {
             const struct sim_measured_row *row = &fit->measured->rows[i];
             touched[i] = knob->before > 0 && strcmp(row->mode, knob->field->section) == 0 &&
+                         !other_direction(knob->field, row->op) && !too_long(row) &&
                          takes(fit, fit->machines[i], knob);
             knob->rows += touched[i];
         }
@@ -132,9 +158,12 @@ static int evaluate(void *context, const double *value, size_t parameter, double
     struct fit_context *fit = (struct fit_context *)context;
     const size_t all = fit->measured->count;
     bool *asked = fit->wanted + all;
-    struct sim_predict_options options = {
-        .threads = fit->options->threads, .machines = fit->machines, .wanted = asked};
+    struct sim_predict_options options = {.threads = fit->options->threads,
+                                          .machines = fit->machines,
+                                          .wanted = asked,
+                                          .chunks = fit->chunks};
     size_t n = 0;
+    if (parameter == fit->knob_count) memset(fit->chunks, 0, all * sizeof *fit->chunks);
     for (size_t k = 0; k < fit->knob_count; k++) set_knob(fit, k, (uint64_t)(value[k] + 0.5));
     for (size_t i = 0; i < all; i++)
         asked[i] =
@@ -267,7 +296,9 @@ static int calibrate_text(struct fit_context *fit, const char *text, size_t byte
     fit->touched = (bool *)calloc((fit->knob_count + 1) * (rows + 1), sizeof *fit->touched);
     fit->wanted = (bool *)calloc(2 * rows + 1, sizeof *fit->wanted);
     fit->predicted_ps = (uint64_t *)calloc(rows + 1, sizeof *fit->predicted_ps);
-    if (!fit->pool || !fit->machines || !fit->touched || !fit->wanted || !fit->predicted_ps) {
+    fit->chunks = (uint32_t(*)[2])calloc(rows + 1, sizeof *fit->chunks);
+    if (!fit->pool || !fit->machines || !fit->touched || !fit->wanted || !fit->predicted_ps ||
+        !fit->chunks) {
         snprintf(err, err_len, "%zu rows: out of memory", rows);
         goto free_fit;
     }
@@ -291,6 +322,7 @@ free_fit:
     free(fit->touched);
     free(fit->wanted);
     free(fit->predicted_ps);
+    free(fit->chunks);
     return status;
 }
 

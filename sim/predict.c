@@ -25,6 +25,7 @@ struct question {
     const struct sim_measured_row *row; /* The first that asks. */
     enum sim_direction direction;
     bool normal, hook;
+    uint32_t chunks[2]; /* Normal: 0 until the best is known. */
     uint64_t answer_ps[PARTS];
     uint64_t floor_ps;
 };
@@ -221,7 +222,9 @@ static int run_draw(struct question *question, uint32_t draw, struct bench *benc
             question->direction == SIM_DISPATCH && strcmp(row->dtype, "fp8") == 0 ? 1 : 2,
         .sms = row->sms,
         .qp_depth = 0,
-        .best_chunk = question->normal,
+        .nvl_chunk = question->chunks[0],
+        .rdma_chunk = question->chunks[1],
+        .best_chunk = question->normal && question->chunks[0] == 0,
         .hook = question->hook,
         .start_ps = bench->start_ps,
         .recv_start_ps = bench->recv_start_ps};
@@ -231,6 +234,8 @@ static int run_draw(struct question *question, uint32_t draw, struct bench *benc
     status = question->normal ? sim_normal_time(bench->engine, &exchange, &timing, err, err_len)
                               : sim_ll_time(bench->engine, &exchange, &timing, err, err_len);
     if (status == 0) add_answers(question, bench, &timing);
+    question->chunks[0] = timing.nvl_chunk; /* Further draws keep the sizes. */
+    question->chunks[1] = timing.rdma_chunk;
     sim_timing_close(&timing);
 free_traffic:
     sim_traffic_free(&traffic);
@@ -325,6 +330,7 @@ int sim_predict(const struct sim_measured *measured, const struct sim_predict_op
                           "(ll), _notify (normal)";
         if (options->wanted && !options->wanted[i]) continue;
         question.machine = options->machines ? options->machines[i] : machines[i];
+        if (options->chunks) memcpy(question.chunks, options->chunks[i], sizeof question.chunks);
         if (parse_op(row, &question, &part[i]) != 0 || check_row(row, &why) != 0) {
             refuse_row(row, why, err, err_len);
             goto free_all;
@@ -339,6 +345,8 @@ int sim_predict(const struct sim_measured *measured, const struct sim_predict_op
         if (options->wanted && !options->wanted[i]) continue;
         predicted_ps[i] = questions[asked[i]].answer_ps[part[i]];
         if (floor_ps) floor_ps[i] = questions[asked[i]].floor_ps;
+        if (options->chunks)
+            memcpy(options->chunks[i], questions[asked[i]].chunks, sizeof options->chunks[i]);
     }
 free_all:
     free(pool);

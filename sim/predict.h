@@ -17,6 +17,9 @@ struct sim_predict_options {
     /* Instead of each row's machine by name: machines[i] for row i; NULL = load by name. */
     const struct fabric_machine *const *machines;
     const bool *wanted; /* [rows]: false = leave predicted_ps[i] alone; NULL = all. */
+    /* Normal mode's NVLink and RDMA chunk of row i, where NULL and 0 mean the best: on return
+     * what it was. A fitter's small steps keep the sizes, which saves the search. */
+    uint32_t (*chunks)[2];
 };
 
 /* predicted_ps[i] for row i of a calibrate file, and floor_ps[i] (NULL: not wanted), which no
