@@ -25,6 +25,7 @@ static const struct command COMMANDS[] = {
     {"diff", cmd_diff, "two runs or two folders: first difference, and times side by side"},
     {"accuracy", cmd_accuracy, "predicted against measured times, by row and by group"},
     {"calibrate", cmd_calibrate, "fit a machine file to measurements"},
+    {"export", cmd_export, "a run for Perfetto and chrome://tracing"},
     {"eplb", cmd_eplb, "placement of expert replicas from weights"},
     {"explore", cmd_explore, "walk a protocol's interleavings: safe, or the way to break it"},
     {"bench", cmd_bench, "the speed of the engine and of the reference themselves"},

@@ -1,0 +1,39 @@
+/* traces/export_perfetto.h - a recorded run as trace events, for Perfetto and chrome://tracing.
+ *
+ * One JSON document in the Trace Event Format. A process per rank and in it a track per stream
+ * with a slice per span; counters for links and NICs: the mean rate and the busy share during
+ * each operation, from resource_use, and the bytes in flight, from message; a flow from the
+ * sender's slice to the receiver's for every message between two ranks. One process more,
+ * "run", has the steps.
+ *
+ * Times are microseconds with three decimals, both ends of a slice rounded down to the same
+ * nanosecond grid, so neighbours touch and never overlap; the picoseconds stand in the
+ * arguments. Rows go from the database to the file in order: memory holds one layer's spans. */
+#ifndef TRACES_EXPORT_PERFETTO_H
+#define TRACES_EXPORT_PERFETTO_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "traces/db_read.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct trace_perfetto_counts {
+    uint64_t spans;
+    uint64_t counters;      /* Counter values. */
+    uint64_t flows;         /* Pairs. */
+    uint64_t flows_skipped; /* Messages that leave or land outside of their rank's span. */
+};
+
+/* Write the reader's run to path, replaced by rename. 0; -1 with err when the run cannot be
+ * shown (broken, or recorded without spans); -2 with err when the file cannot be written. */
+int trace_export_perfetto(struct trace_reader *reader, const char *path,
+                          struct trace_perfetto_counts *counts, char *err, size_t err_len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
