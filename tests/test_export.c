@@ -162,16 +162,29 @@ START_TEST(links_have_rates_and_busy_shares)
     /* 8000 bytes in 3,999,501 ps are 2.000 GB/s; 1,999,751 of these are 50.000 %. */
     const char *folder = test_temp_dir();
     json_t *json = export_run(write_run(folder), test_join(folder, "run.json"));
-    const json_t *rate = find(json, "C", "nvlink.in GB/s", 0);
+    const json_t *rate = find(json, "C", "nvlink.in dispatch GB/s", 0);
     ck_assert_int_eq(number_of(rate, "pid"), 2);
     ck_assert_int_eq(ns_of(rate, "ts"), 1000);
     ck_assert_int_eq(ns_of(json_object_get(rate, "args"), "GB/s"), 2000);
-    const json_t *busy = find(json, "C", "nvlink.in busy %", 0);
+    const json_t *busy = find(json, "C", "nvlink.in dispatch busy %", 0);
     ck_assert_int_eq(ns_of(json_object_get(busy, "args"), "busy %"), 50000);
-    const json_t *end = find(json, "C", "nvlink.in GB/s", 1);
+    const json_t *end = find(json, "C", "nvlink.in dispatch GB/s", 1);
     ck_assert_int_eq(ns_of(end, "ts"), 5000);
     ck_assert_int_eq(ns_of(json_object_get(end, "args"), "GB/s"), 0);
-    ck_assert_ptr_null(find(json, "C", "sm GB/s", 0));
+    ck_assert_ptr_null(find(json, "C", "nvlink.in dispatch GB/s", 2));
+    ck_assert_ptr_null(find(json, "C", "sm dispatch GB/s", 0));
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(what_lands_before_its_receiver_begins_reaches_it_when_it_does)
+{
+    const char *folder = test_temp_dir(), *db = write_run(folder);
+    db_execute(db, "UPDATE span SET start_ps = 3500000 WHERE rank = 1 AND op = 'dispatch'");
+    json_t *json = export_run(db, test_join(folder, "run.json"));
+    ck_assert_int_eq(ns_of(find(json, "s", "nvlink", 0), "ts"), 2000);
+    ck_assert_int_eq(ns_of(find(json, "f", "nvlink", 0), "ts"), 3500); /* Landed at 3000. */
+    ck_assert_int_eq(ns_of(find(json, "f", "nvlink", 1), "ts"), 4000);
     json_decref(json);
 }
 END_TEST
@@ -248,7 +261,8 @@ static const struct {
     {"UPDATE span SET rank = 70000", "span: rank: 70000: must be a whole number from 0 to 65535\n"},
     {"UPDATE message SET bytes = -1", "must be a whole number from 0 to 9223372036854775807\n"},
     {"UPDATE message SET send_ps = 'x'", "must be a whole number from 0 to 9223372036854775807\n"},
-    {"UPDATE resource_use SET busy_ps = -5", "resource_use: busy_ps: -5: must be a whole number"},
+    {"UPDATE resource_use SET busy_ps = -50000",
+     "resource_use: rank1.nvlink.in dispatch: busy %: below 0, or too much"},
     {"DROP TABLE message", "no such table: message\n"},
 };
 
@@ -298,6 +312,7 @@ Suite *export_suite(void)
     tcase_add_test(tests, spans_are_slices_on_a_track_per_rank_and_stream);
     tcase_add_test(tests, messages_are_flows_and_bytes_in_flight);
     tcase_add_test(tests, links_have_rates_and_busy_shares);
+    tcase_add_test(tests, what_lands_before_its_receiver_begins_reaches_it_when_it_does);
     tcase_add_test(tests, a_real_run_keeps_the_rules_of_the_format);
     tcase_add_test(tests, a_run_without_spans_is_refused_and_the_target_kept);
     tcase_add_loop_test(tests, a_damaged_run_is_one_line, 0, sizeof DAMAGES / sizeof DAMAGES[0]);

@@ -47,7 +47,8 @@ int cmd_export(int argc, char **argv)
     printf("%" PRIu64 " spans, %" PRIu64 " counter values, %" PRIu64 " flows written to %s\n",
            counts.spans, counts.counters, counts.flows, out);
     if (counts.flows_skipped > 0)
-        printf("%" PRIu64 " messages leave or land outside of their rank's span: no flow\n",
+        printf("%" PRIu64
+               " messages leave outside of their rank's span or land behind it: no flow\n",
                counts.flows_skipped);
     return EXIT_OK;
 }

@@ -1,8 +1,8 @@
 /* traces/export_perfetto.c - see export_perfetto.h.
  *
- * Three cursors (spans, resources, messages) walk the run side by side, step by step and layer
- * by layer: of one layer the spans are kept, since the counters take their times and the flows
- * their tracks from them. */
+ * Two cursors (spans, messages) walk the run side by side, step by step and layer by layer: of
+ * one layer the spans are kept, since flows take their tracks from them. Counters follow, one
+ * after the other. */
 #include "traces/export_perfetto.h"
 
 #include <assert.h>
@@ -23,6 +23,7 @@ enum {
 };
 
 struct rank_tracks {
+    bool named; /* Its process. */
     uint32_t count;
     struct {
         struct trace_name stream;
@@ -37,29 +38,20 @@ struct span {
     uint64_t bytes, rows;
 };
 
-struct use { /* One link or NIC in one operation. */
-    struct trace_name resource;
-    uint32_t process;
-    uint64_t busy_ps, bytes;
-    uint64_t start_ps, end_ps; /* Of the operation. */
-};
-
 struct exporter {
     struct trace_reader *reader;
     struct trace_events events;
     struct trace_perfetto_counts counts;
-    struct trace_cursor spans, uses, messages;
+    struct trace_cursor spans, messages;
     struct rank_tracks *ranks; /* Owned. */
     uint32_t rank_count;
     struct span *layer_spans; /* Owned. */
     size_t span_count, span_room;
-    struct use *layer_uses; /* Owned. */
-    size_t use_count, use_room;
     char *err;
     size_t err_len;
 };
 
-/* --- a layer in memory ------------------------------------------------------------------------ */
+/* --- a layer in memory --------------------------------------------------------------------- */
 
 /* Room for one row more of a layer's; NULL with err when there is none. */
 static void *grow_rows(const struct exporter *exporter, void *rows, size_t *room, size_t count,
@@ -77,8 +69,7 @@ static void *grow_rows(const struct exporter *exporter, void *rows, size_t *room
     return grown;
 }
 
-/* --- slices ------------------------------------------------------------------------------------
- */
+/* --- slices ------------------------------------------------------------------------------ */
 
 /* Tracks of a rank, whose process is named when it is first seen. */
 static int grow_ranks(struct exporter *exporter, uint32_t rank)
@@ -97,7 +88,8 @@ static int grow_ranks(struct exporter *exporter, uint32_t rank)
         exporter->ranks = grown;
         exporter->rank_count = count;
     }
-    if (exporter->ranks[rank].count > 0) return 0;
+    if (exporter->ranks[rank].named) return 0;
+    exporter->ranks[rank].named = true;
     snprintf(name, sizeof name, "rank %" PRIu32, rank);
     trace_events_process(&exporter->events, rank + 1, name, rank);
     return 0;
@@ -181,95 +173,20 @@ static size_t first_span(const struct exporter *exporter, uint32_t rank)
     return low;
 }
 
-/* --- counters of links and NICs ------------------------------------------------------------------
- */
+/* --- messages ---------------------------------------------------------------------------- */
 
-/* When the operation ran: on the rank that the resource is named after ("rank3.nic.in"), or on
- * any, where it is named otherwise. false when no span says. */
-static bool set_window(const struct exporter *exporter, const struct trace_name *op,
-                       struct use *use)
-{
-    uint32_t rank = 0;
-    int used = 0;
-    const bool own = sscanf(use->resource.text, "rank%" SCNu32 ".%n", &rank, &used) == 1 &&
-                     used > 0 && rank < TRACE_CURSOR_RANKS_MAX;
-
-    use->process = own ? rank + 1 : RUN_PROCESS;
-    use->start_ps = UINT64_MAX;
-    use->end_ps = 0;
-    for (size_t s = own ? first_span(exporter, rank) : 0; s < exporter->span_count; s++) {
-        const struct span *span = &exporter->layer_spans[s];
-        if (own && span->rank != rank) break;
-        if (!trace_name_same(&span->op, op)) continue;
-        if (span->start_ps < use->start_ps) use->start_ps = span->start_ps;
-        if (span->end_ps > use->end_ps) use->end_ps = span->end_ps;
-    }
-    if (own)
-        memmove(use->resource.text, use->resource.text + used,
-                strlen(use->resource.text + used) + 1);
-    return use->start_ps < use->end_ps;
-}
-
-static int compare_uses(const void *left, const void *right)
-{
-    const struct use *a = (const struct use *)left;
-    const struct use *b = (const struct use *)right;
-    if (a->start_ps != b->start_ps) return a->start_ps < b->start_ps ? -1 : 1;
-    if (a->process != b->process) return a->process < b->process ? -1 : 1;
-    return strcmp(a->resource.text, b->resource.text);
-}
-
-/* Mean rate and busy share while the operation ran, then 0. Operations of a rank come in order of
- * their start, so a 0 at the instant at which the next one starts stands before its value. */
-static int export_uses(struct exporter *exporter, int64_t step, int64_t layer)
-{
-    struct trace_cursor *cursor = &exporter->uses;
-
-    for (exporter->use_count = 0; trace_cursor_stands_on(cursor, step, layer);) {
-        struct use *grown =
-            (struct use *)grow_rows(exporter, exporter->layer_uses, &exporter->use_room,
-                                    exporter->use_count, sizeof *grown);
-        if (grown == NULL) return -1;
-        exporter->layer_uses = grown;
-        struct use *use = &grown[exporter->use_count];
-        const struct trace_name op = trace_cursor_name(cursor, 2);
-        use->resource = trace_cursor_name(cursor, 3);
-        if (trace_cursor_number(cursor, 4, INT64_MAX, &use->busy_ps) != 0 ||
-            trace_cursor_number(cursor, 5, INT64_MAX, &use->bytes) != 0)
-            return -1;
-        exporter->use_count += set_window(exporter, &op, use);
-        if (trace_cursor_advance(cursor) != 0) return -1;
-    }
-    qsort(exporter->layer_uses, exporter->use_count, sizeof *exporter->layer_uses, compare_uses);
-    for (size_t u = 0; u < exporter->use_count; u++) {
-        const struct use *use = &exporter->layer_uses[u];
-        const double ps = (double)(use->end_ps - use->start_ps);
-        const double values[2] = {(double)use->bytes * 1e3 / ps, (double)use->busy_ps * 100 / ps};
-        static const char *const UNITS[2] = {"GB/s", "busy %"};
-        for (int i = 0; i < 2; i++) {
-            trace_events_counter(&exporter->events, use->process, use->resource.text, UNITS[i],
-                                 use->start_ps, values[i]);
-            trace_events_counter(&exporter->events, use->process, use->resource.text, UNITS[i],
-                                 use->end_ps, 0);
-            exporter->counts.counters += 2;
-        }
-    }
-    return 0;
-}
-
-/* --- messages -----------------------------------------------------------------------------------
- */
-
-/* The slice of the rank's operation around an instant. */
+/* The slice of the rank's operation around an instant. What lands before its receiver has begun
+ * (early) is there when it begins. */
 static bool find_slice(const struct exporter *exporter, uint32_t rank, const struct trace_name *op,
-                       uint64_t at_ps, struct trace_flow_end *end)
+                       uint64_t at_ps, bool early, struct trace_flow_end *end)
 {
     for (size_t s = first_span(exporter, rank); s < exporter->span_count; s++) {
         const struct span *span = &exporter->layer_spans[s];
         if (span->rank != rank) break;
-        if (!trace_name_same(&span->op, op) || at_ps < span->start_ps || at_ps > span->end_ps)
-            continue;
-        *end = (struct trace_flow_end){rank + 1, span->thread, at_ps};
+        if (!trace_name_same(&span->op, op) || at_ps > span->end_ps) continue;
+        if (at_ps < span->start_ps && !early) continue;
+        *end = (struct trace_flow_end){rank + 1, span->thread,
+                                       at_ps < span->start_ps ? span->start_ps : at_ps};
         return true;
     }
     return false;
@@ -291,10 +208,11 @@ static int export_messages(struct exporter *exporter, int64_t step, int64_t laye
             trace_cursor_number(cursor, 7, INT64_MAX, &rows) != 0 ||
             trace_cursor_times(cursor, 8, &send_ps, &land_ps) != 0)
             return -1;
-        if (find_slice(exporter, src, &op, send_ps, &from) &&
-            find_slice(exporter, dst, &op, land_ps, &to)) {
-            snprintf(arguments, sizeof arguments, "\"bytes\":%" PRIu64 ",\"rows\":%" PRIu64, bytes,
-                     rows);
+        if (find_slice(exporter, src, &op, send_ps, false, &from) &&
+            find_slice(exporter, dst, &op, land_ps, true, &to)) {
+            snprintf(arguments, sizeof arguments,
+                     "\"bytes\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"land_ps\":%" PRIu64, bytes, rows,
+                     land_ps);
             trace_events_flow(&exporter->events, ++exporter->counts.flows, link.text, op.text,
                               &from, &to, arguments);
         } else {
@@ -305,56 +223,104 @@ static int export_messages(struct exporter *exporter, int64_t step, int64_t laye
     return 0;
 }
 
-/* Bytes that each rank has sent over a kind of link and that have not landed: SQLite sorts what
- * adds and what takes away, on disk where it is much. */
-static int export_in_flight(struct exporter *exporter)
+/* --- counters ------------------------------------------------------------------------------ */
+
+/* What a counter's value changes by, and when. SQLite sorts it, on disk where it is much. Columns
+ * behind the first two: the counter ("rank3.NAME"), the instant, and as many changes as units. */
+struct series {
+    const char *table;
+    const char *sql;
+    const char *units[2];
+    int unit_count;
+    int parts; /* Of a unit: what the changes count. */
+};
+
+static const struct series SERIES[] = {
+    {"resource_use",
+     "WITH times AS MATERIALIZED (SELECT step, layer, op, min(start_ps) AS first_ps, "
+     "max(end_ps) AS last_ps FROM span WHERE run = ?1 GROUP BY step, layer, op), "
+     "uses AS MATERIALIZED (SELECT resource || ' ' || u.op AS name, first_ps, last_ps, "
+     "CAST(round(bytes * 1e6 / (last_ps - first_ps)) AS INTEGER) AS rate, "
+     "CAST(round(busy_ps * 1e5 / (last_ps - first_ps)) AS INTEGER) AS busy "
+     "FROM resource_use AS u JOIN times AS t ON t.step = u.step AND t.layer = u.layer AND "
+     "t.op = u.op WHERE u.run = ?1 AND kind IN ('link', 'nic') AND first_ps < last_ps) "
+     "SELECT 0, 0, name, at_ps, sum(rate), sum(busy) FROM ("
+     "SELECT name, first_ps AS at_ps, rate, busy FROM uses UNION ALL "
+     "SELECT name, last_ps, -rate, -busy FROM uses) GROUP BY name, at_ps ORDER BY name, at_ps",
+     {"GB/s", "busy %"},
+     2,
+     1000},
+    {"message",
+     "SELECT 0, 0, name, at_ps, sum(change) FROM ("
+     "SELECT 'rank' || src_rank || '.' || link_class AS name, send_ps AS at_ps, bytes AS change "
+     "FROM message WHERE run = ?1 AND link_class <> 'local' UNION ALL "
+     "SELECT 'rank' || src_rank || '.' || link_class, land_ps, -bytes "
+     "FROM message WHERE run = ?1 AND link_class <> 'local') "
+     "GROUP BY name, at_ps ORDER BY name, at_ps",
+     {"bytes in flight", NULL},
+     1,
+     1}};
+
+/* "rank3.NAME" is NAME in rank 3's process, any other name is one of the run's. */
+static const char *find_process(const struct trace_name *name, uint32_t *rank, bool *own)
+{
+    int used = 0;
+    *own = sscanf(name->text, "rank%" SCNu32 ".%n", rank, &used) == 1 && used > 0 &&
+           *rank < TRACE_CURSOR_RANKS_MAX;
+    return *own ? name->text + used : name->text;
+}
+
+static int export_change(struct exporter *exporter, const struct trace_cursor *cursor,
+                         const struct series *series, const struct trace_name *name,
+                         int64_t values[2])
+{
+    uint32_t rank = 0;
+    uint64_t at_ps = 0;
+    bool own = false;
+    const char *label = find_process(name, &rank, &own);
+
+    if (trace_cursor_number(cursor, 3, INT64_MAX, &at_ps) != 0 ||
+        (own && grow_ranks(exporter, rank) != 0))
+        return -1;
+    for (int i = 0; i < series->unit_count; i++) {
+        const int64_t change = sqlite3_column_int64(cursor->statement, 4 + i);
+        if (__builtin_add_overflow(values[i], change, &values[i]) || values[i] < 0)
+            return trace_fail(
+                exporter->err, exporter->err_len, "%s: %s: %s: %s: below 0, or too much to count",
+                trace_reader_path(exporter->reader), series->table, name->text, series->units[i]);
+        trace_events_counter(&exporter->events, own ? rank + 1 : RUN_PROCESS, label,
+                             series->units[i], at_ps, (double)values[i] / series->parts);
+        exporter->counts.counters++;
+    }
+    return 0;
+}
+
+static int export_series(struct exporter *exporter, const struct series *series)
 {
     struct trace_cursor cursor;
     struct trace_name before = {""};
-    uint64_t rank_before = UINT64_MAX;
-    int64_t bytes = 0;
-    int status = 0;
+    int64_t values[2] = {0, 0};
+    int status = trace_cursor_open(&cursor, exporter->reader, series->table, series->sql,
+                                   exporter->err, exporter->err_len);
 
-    memset(&cursor, 0, sizeof cursor);
-    status = trace_cursor_open(
-        &cursor, exporter->reader, "message",
-        "SELECT 0, 0, src_rank, link_class, at_ps, sum(change) FROM ("
-        "SELECT src_rank, link_class, send_ps AS at_ps, bytes AS change FROM message "
-        "WHERE run = ?1 AND link_class <> 'local' UNION ALL "
-        "SELECT src_rank, link_class, land_ps, -bytes FROM message "
-        "WHERE run = ?1 AND link_class <> 'local') "
-        "GROUP BY src_rank, link_class, at_ps ORDER BY src_rank, link_class, at_ps",
-        exporter->err, exporter->err_len);
-    while (status == 0 && !cursor.ended) {
-        const struct trace_name link = trace_cursor_name(&cursor, 3);
-        uint32_t rank = 0;
-        uint64_t at_ps = 0;
-        status = trace_cursor_rank(&cursor, 2, &rank);
-        if (status == 0) status = trace_cursor_number(&cursor, 4, INT64_MAX, &at_ps);
-        if (status != 0) break;
-        if (rank != rank_before || !trace_name_same(&link, &before)) bytes = 0;
-        rank_before = rank;
-        before = link;
-        if (__builtin_add_overflow(bytes, sqlite3_column_int64(cursor.statement, 5), &bytes))
-            bytes = 0; /* Of a broken file alone. */
-        trace_events_counter(&exporter->events, rank + 1, link.text, "bytes in flight", at_ps,
-                             (double)bytes);
-        exporter->counts.counters++;
-        status = trace_cursor_advance(&cursor);
+    while (status == 0 && !cursor.ended && !exporter->events.failed) {
+        const struct trace_name name = trace_cursor_name(&cursor, 2);
+        if (!trace_name_same(&name, &before)) memset(values, 0, sizeof values);
+        before = name;
+        status = export_change(exporter, &cursor, series, &name, values);
+        if (status == 0) status = trace_cursor_advance(&cursor);
     }
     trace_cursor_close(&cursor);
     return status;
 }
 
-/* --- the whole run
- * --------------------------------------------------------------------------------- */
+/* --- the whole run ------------------------------------------------------------------------- */
 
 static int export_steps(struct exporter *exporter)
 {
     struct trace_cursor cursor;
     int status = 0;
 
-    memset(&cursor, 0, sizeof cursor);
     trace_events_process(&exporter->events, RUN_PROCESS, "run", -1);
     trace_events_thread(&exporter->events, RUN_PROCESS, 1, "steps");
     status =
@@ -381,10 +347,9 @@ static int export_steps(struct exporter *exporter)
 /* The first (step, layer) on which a cursor stands; false when all have ended. */
 static bool next_layer(const struct exporter *exporter, int64_t *step, int64_t *layer)
 {
-    const struct trace_cursor *cursors[3] = {&exporter->spans, &exporter->uses,
-                                             &exporter->messages};
+    const struct trace_cursor *cursors[2] = {&exporter->spans, &exporter->messages};
     bool found = false;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         const struct trace_cursor *cursor = cursors[i];
         if (cursor->ended) continue;
         if (found && (cursor->step > *step || (cursor->step == *step && cursor->layer >= *layer)))
@@ -405,10 +370,6 @@ static int export_layers(struct exporter *exporter)
             "SELECT step, layer, rank, stream, op, start_ps, end_ps, bytes, rows FROM span "
             "WHERE run = ?1 ORDER BY step, layer, rank, stream, start_ps, end_ps",
             exporter->err, exporter->err_len) != 0 ||
-        trace_cursor_open(&exporter->uses, exporter->reader, "resource_use",
-                          "SELECT step, layer, op, resource, busy_ps, bytes FROM resource_use "
-                          "WHERE run = ?1 AND kind IN ('link', 'nic') ORDER BY step, layer",
-                          exporter->err, exporter->err_len) != 0 ||
         trace_cursor_open(
             &exporter->messages, exporter->reader, "message",
             "SELECT step, layer, op, src_rank, dst_rank, link_class, bytes, rows, send_ps, "
@@ -422,8 +383,7 @@ static int export_layers(struct exporter *exporter)
             "%s#%" PRIu64 ": has no spans: record the run with detail span or message",
             trace_reader_path(exporter->reader), trace_reader_run(exporter->reader)->run);
     while (!exporter->events.failed && next_layer(exporter, &step, &layer))
-        if (export_spans(exporter, step, layer) != 0 || export_uses(exporter, step, layer) != 0 ||
-            export_messages(exporter, step, layer) != 0)
+        if (export_spans(exporter, step, layer) != 0 || export_messages(exporter, step, layer) != 0)
             return -1;
     return 0;
 }
@@ -469,15 +429,13 @@ int trace_export_perfetto(struct trace_reader *reader, const char *path,
     exporter.err_len = err_len;
     trace_events_begin(&exporter.events, output, err, err_len);
     if (export_steps(&exporter) == 0 && export_layers(&exporter) == 0 &&
-        export_in_flight(&exporter) == 0)
+        export_series(&exporter, &SERIES[0]) == 0 && export_series(&exporter, &SERIES[1]) == 0)
         status = 0;
     if (status == 0 && end_document(&exporter) != 0) status = -2;
     trace_cursor_close(&exporter.spans);
-    trace_cursor_close(&exporter.uses);
     trace_cursor_close(&exporter.messages);
     free(exporter.ranks);
     free(exporter.layer_spans);
-    free(exporter.layer_uses);
     if (status != 0)
         trace_output_abandon(output);
     else if (trace_output_commit(output, err, err_len) != 0)

@@ -1,10 +1,10 @@
 /* traces/export_perfetto.h - a recorded run as trace events, for Perfetto and chrome://tracing.
  *
  * One JSON document in the Trace Event Format. A process per rank and in it a track per stream
- * with a slice per span; counters for links and NICs: the mean rate and the busy share during
- * each operation, from resource_use, and the bytes in flight, from message; a flow from the
- * sender's slice to the receiver's for every message between two ranks. One process more,
- * "run", has the steps.
+ * with a slice per span; a flow from the sender's slice to the receiver's for every message
+ * between two ranks. Counters of links and NICs: the mean rate and the busy share during each
+ * operation, from its first rank's start to its last one's end (resource_use says no more), and
+ * the bytes in flight, from message. One process more, "run", has the steps.
  *
  * Times are microseconds with three decimals, both ends of a slice rounded down to the same
  * nanosecond grid, so neighbours touch and never overlap; the picoseconds stand in the
@@ -22,9 +22,10 @@ extern "C" {
 
 struct trace_perfetto_counts {
     uint64_t spans;
-    uint64_t counters;      /* Counter values. */
-    uint64_t flows;         /* Pairs. */
-    uint64_t flows_skipped; /* Messages that leave or land outside of their rank's span. */
+    uint64_t counters; /* Counter values. */
+    uint64_t flows;    /* Pairs. */
+    uint64_t
+        flows_skipped; /* Messages that leave outside of their rank's span, or land behind it. */
 };
 
 /* Write the reader's run to path, replaced by rename. 0; -1 with err when the run cannot be
