@@ -24,7 +24,7 @@ int sim_backend_find(const char *name, const struct sim_backend_ops **ops, char 
     }
     if (strcmp(name, "cuda") != 0) {
         snprintf(err, err_len, "--backend: %.200s: must be none, ref or cuda", name);
-        return -1;
+        return SIM_BACKEND_UNKNOWN;
     }
     if (sim_backend_cuda() == NULL) {
         snprintf(err, err_len,

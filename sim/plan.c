@@ -118,6 +118,40 @@ static int check_rules(struct sim_plan *plan, char *err, size_t err_len)
     return 0;
 }
 
+/* A fault that the run never comes to would pass for a fault that does no harm. */
+static int check_faults(const struct sim_plan *plan, char *err, size_t err_len)
+{
+    for (uint32_t f = 0; f < plan->scenario.count; f++) {
+        const struct sim_fault *fault = &plan->scenario.faults[f];
+        const bool delay = fault->kind == SIM_FAULT_DELAY;
+        const uint32_t rank = delay ? fault->rank : fault->target.source;
+        const uint32_t last = plan->layers[plan->layer_count - 1];
+        char what[128] = "";
+
+        if (fault->step >= plan->settings.steps)
+            snprintf(what, sizeof what, "step %" PRIu64 ": the run has steps 0 to %" PRIu32,
+                     fault->step, plan->settings.steps - 1);
+        else if (fault->layer < plan->layers[0] || fault->layer > last)
+            snprintf(what, sizeof what,
+                     "layer %" PRIu32 ": the run has layers %" PRIu32 " to %" PRIu32, fault->layer,
+                     plan->layers[0], last);
+        else if (rank >= plan->ranks)
+            snprintf(what, sizeof what, "%s %" PRIu32 ": the run has ranks 0 to %" PRIu32,
+                     delay ? "rank" : "source", rank, plan->ranks - 1);
+        else if (!delay && fault->target.token >= plan->tokens[rank])
+            snprintf(what, sizeof what,
+                     "token %" PRIu32 ": rank %" PRIu32 " has %" PRIu32 " tokens",
+                     fault->target.token, rank, plan->tokens[rank]);
+        else if (!delay && strcmp(plan->settings.backend, "none") == 0)
+            snprintf(what, sizeof what, "needs a --backend that moves bytes");
+        if (what[0] == '\0') continue;
+        snprintf(err, err_len, "%.256s: fault %" PRIu32 " (%s): %s", plan->settings.scenario, f + 1,
+                 sim_fault_name(fault->kind), what);
+        return -1;
+    }
+    return 0;
+}
+
 int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, uint32_t trace_topk,
                   struct sim_plan *plan, char *err, size_t err_len)
 {
@@ -153,6 +187,12 @@ int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, ui
                  plan->ranks, plan->nodes);
         return -1;
     }
+    if (plan->machine.nic_bytes_per_s == 0 &&
+        (plan->nodes > 1 || plan->machine.nvlink_bytes_per_s == 0)) {
+        snprintf(err, err_len, "--machine: %s has no NIC: one node at most", plan->machine.name);
+        return -1;
+    }
+    if (check_faults(plan, err, err_len) != 0) return -1;
     plan->ranks_per_node = plan->ranks / plan->nodes;
     for (uint32_t r = 0; r < plan->ranks; r++)
         plan->token_start[r + 1] = plan->token_start[r] + plan->tokens[r];

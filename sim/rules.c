@@ -76,6 +76,11 @@ int sim_rules_allow(struct sim_rule rules[SIM_RULES], const char *list, char *er
                      (int)(length > 64 ? 64 : length), at);
             return -1;
         }
+        if (found == SIM_RULE_EXPERTS_DIVIDE) {
+            snprintf(err, err_len, "--allow: %s cannot be lifted: every expert needs one rank",
+                     rules[found].name);
+            return -1;
+        }
         named[found] = true;
         at += length;
         if (*at == ',') at++;

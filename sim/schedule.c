@@ -99,13 +99,19 @@ static int fail(const struct sim_fault *fault, const char *what, char *err, size
 }
 
 /* Apply one fault; 0 or -2. Late messages go to *late, to be delivered after everything else. */
-static int apply(struct sim_schedule *schedule, const struct sim_fault *fault,
+static int apply(struct sim_schedule *schedule, const struct sim_fault *fault, uint64_t row_bytes,
                  struct sim_message *late, uint64_t *late_count, char *err, size_t err_len)
 {
     struct sim_message *message = find(schedule, fault->hop, &fault->target);
     struct sim_message *other = NULL;
+    char what[96];
 
-    if (message == NULL) return fail(fault, "no such message", err, err_len);
+    if (message == NULL) {
+        snprintf(what, sizeof what,
+                 "no such message to expert %" PRId32 ", peer %" PRId32 ", hop %" PRIu32,
+                 fault->target.expert, fault->target.peer, fault->hop);
+        return fail(fault, what, err, err_len);
+    }
     switch (fault->kind) {
     case SIM_FAULT_DROP: remove_message(schedule, message); return 0;
     case SIM_FAULT_LATE:
@@ -113,6 +119,11 @@ static int apply(struct sim_schedule *schedule, const struct sim_fault *fault,
         remove_message(schedule, message);
         return 0;
     case SIM_FAULT_CORRUPT:
+        if (fault->byte >= row_bytes) {
+            snprintf(what, sizeof what, "byte %" PRIu32 ": its row has %" PRIu64 " bytes",
+                     fault->byte, row_bytes);
+            return fail(fault, what, err, err_len);
+        }
         message->corrupt_byte = fault->byte;
         message->corrupt_xor = (uint8_t)fault->xor_mask;
         return 0;
@@ -197,7 +208,8 @@ int sim_schedule_build(const struct sim_traffic *traffic, enum sim_direction dir
         const struct sim_fault *fault = &scenario->faults[f];
         if (fault->step != step || fault->layer != layer || fault->stage != direction) continue;
         if (fault->kind == SIM_FAULT_DELAY) continue;
-        status = apply(schedule, fault, late, &late_count, err, err_len);
+        status =
+            apply(schedule, fault, traffic->row_bytes[direction], late, &late_count, err, err_len);
         if (status != 0) return status;
     }
     memcpy(&schedule->messages[schedule->message_count], late, late_count * sizeof late[0]);

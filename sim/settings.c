@@ -42,7 +42,7 @@ static const struct sim_option OPTIONS[] = {
     {"after", TEXT(after), "clean|normal|ll", "clean", "what used the buffers before", true},
     {"scenario", TEXT(scenario), NULL, "", "faults to inject (YAML)", true},
     {"detail", TEXT(detail), "summary|span|message", "span", "what the database keeps", false},
-    {"backend", TEXT(backend), NULL, "none", "who moves the bytes: none, ref, cuda, PATH.so",
+    {"backend", TEXT(backend), NULL, "none", "who moves the bytes: none, ref or cuda",
      false},
     {"layers", TEXT(layers), NULL, "", "MoE layers: N = the first N, A-B = from A to B", true},
     {"steps", NUMBER(steps, 1, 1000000), NULL, "1", "steps to play", true},

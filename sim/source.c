@@ -63,11 +63,33 @@ int sim_source_start(struct sim_source *source, const struct sim_plan *plan, cha
                  plan->experts - 1);
         return -1;
     }
+    if (trace->duplicate_rows > 0 && strstr(plan->settings.allow, "duplicate_id") == NULL) {
+        snprintf(err, err_len,
+                 "%s: duplicate_id: %" PRIu64 " rows name an expert twice; --allow duplicate_id "
+                 "plays them all the same",
+                 plan->settings.routing, trace->duplicate_rows);
+        return -1;
+    }
     if (sim_streams_open(trace->offsets, trace->requests, plan->token_start[plan->ranks],
                          &source->streams, err, err_len) != 0)
         return -1;
     source->plan = plan;
     return 0;
+}
+
+void sim_source_describe(const struct sim_source *source, char *text, size_t text_len)
+{
+    const uint64_t streams = source->streams.count, requests = source->trace.requests;
+    text[0] = '\0';
+    if (!source->has_trace) return;
+    snprintf(text, text_len,
+             "%" PRIu64 " over %" PRIu64 " requests, from their first tokens on%s: early steps may "
+             "be alike",
+             streams, requests, streams > requests ? " or spread over them" : ""); each starts at %s, so the first "
+             "steps may be alike",
+             streams, requests,
+             streams > requests ? "its request's first token or spread over it"
+                                : "its request's first token");
 }
 
 void sim_source_layer(const struct sim_source *source, uint32_t layer, int64_t *topk_idx,

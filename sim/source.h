@@ -18,6 +18,9 @@ const struct trace_routing *sim_source_trace(const struct sim_source *source);
 int sim_source_start(struct sim_source *source, const struct sim_plan *plan, char *err,
                      size_t err_len);
 
+/* How a started trace is played, in one line for people; "" for a generator. */
+void sim_source_describe(const struct sim_source *source, char *text, size_t text_len);
+
 /* Choices and weights of all ranks' tokens in one MoE layer of the current step:
  * topk_idx [tokens][topk], weights [tokens][topk] (1 / topk where the trace has none). */
 void sim_source_layer(const struct sim_source *source, uint32_t layer, int64_t *topk_idx,

@@ -24,7 +24,10 @@ int sim_summary_open(const struct sim_plan *plan, struct sim_summary *summary, c
         for (int d = 0; d < SIM_DIRECTIONS; d++) {
             summary->layers[l].slowest_ps[d] =
                 (uint64_t *)calloc(summary->steps_max, sizeof(uint64_t));
-            if (summary->layers[l].slowest_ps[d] == NULL) goto free_all;
+            summary->layers[l].floor_ps[d] =
+                (uint64_t *)calloc(summary->steps_max, sizeof(uint64_t));
+            if (summary->layers[l].slowest_ps[d] == NULL || summary->layers[l].floor_ps[d] == NULL)
+                goto free_all;
         }
     }
     if (summary->layers != NULL) return 0;
@@ -38,7 +41,10 @@ free_all:
 void sim_summary_close(struct sim_summary *summary)
 {
     for (uint32_t l = 0; summary->layers != NULL && l < summary->layer_count; l++)
-        for (int d = 0; d < SIM_DIRECTIONS; d++) free(summary->layers[l].slowest_ps[d]);
+        for (int d = 0; d < SIM_DIRECTIONS; d++) {
+            free(summary->layers[l].slowest_ps[d]);
+            free(summary->layers[l].floor_ps[d]);
+        }
     free(summary->layers);
     memset(summary, 0, sizeof *summary);
 }
@@ -87,7 +93,7 @@ void sim_summary_add(struct sim_summary *summary, const struct sim_cell *cell, u
             if (timing->end_ps[r] > summary->end_ps) summary->end_ps = timing->end_ps[r];
         }
         layer->slowest_ps[d][cell->step] = slowest;
-        if (timing->floor_ps > layer->floor_ps[d]) layer->floor_ps[d] = timing->floor_ps;
+        layer->floor_ps[d][cell->step] = timing->floor_ps;
         summary->events += timing->events;
         sim_bytes_add(&cell->traffic, pairs + (size_t)d * ranks * ranks, &layer->bytes);
     }
@@ -111,11 +117,8 @@ static int compare_u64(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-struct sim_distribution sim_summary_times(const struct sim_summary *summary, uint32_t layer_index,
-                                          enum sim_direction direction)
+static struct sim_distribution distribution(const uint64_t *values_ps, uint64_t n)
 {
-    const struct sim_layer_summary *layer = &summary->layers[layer_index];
-    const uint64_t n = summary->steps;
     uint64_t sum = 0;
     struct sim_distribution times = {0};
     uint64_t *sorted = (uint64_t *)malloc((n + 1) * sizeof *sorted);
@@ -124,7 +127,7 @@ struct sim_distribution sim_summary_times(const struct sim_summary *summary, uin
         free(sorted);
         return times;
     }
-    memcpy(sorted, layer->slowest_ps[direction], n * sizeof *sorted);
+    memcpy(sorted, values_ps, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, compare_u64);
     for (uint64_t i = 0; i < n; i++) sum += sorted[i];
     times.mean_ps = sum / n;
@@ -133,6 +136,18 @@ struct sim_distribution sim_summary_times(const struct sim_summary *summary, uin
     times.max_ps = sorted[n - 1];
     free(sorted);
     return times;
+}
+
+struct sim_distribution sim_summary_times(const struct sim_summary *summary, uint32_t layer_index,
+                                          enum sim_direction direction)
+{
+    return distribution(summary->layers[layer_index].slowest_ps[direction], summary->steps);
+}
+
+struct sim_distribution sim_summary_floors(const struct sim_summary *summary, uint32_t layer_index,
+                                           enum sim_direction direction)
+{
+    return distribution(summary->layers[layer_index].floor_ps[direction], summary->steps);
 }
 
 void sim_summary_bytes(const struct sim_summary *summary, struct sim_bytes *sum)

@@ -15,7 +15,7 @@ struct sim_distribution { /* Over steps. Percentiles by nearest rank. */
 struct sim_layer_summary {
     uint32_t layer;                       /* Among the model's MoE layers. */
     uint64_t *slowest_ps[SIM_DIRECTIONS]; /* Owned, [steps]: launch to end, slowest rank. */
-    uint64_t floor_ps[SIM_DIRECTIONS];    /* Largest over steps. */
+    uint64_t *floor_ps[SIM_DIRECTIONS];   /* Owned, [steps]: what no schedule can beat. */
     struct sim_bytes bytes;               /* Both directions, all steps. */
     uint64_t expert_ratio_ppm;            /* Sum over steps of max / mean rows, x 10^6. */
     uint64_t rank_ratio_ppm;
@@ -46,8 +46,12 @@ void sim_summary_close(struct sim_summary *summary); /* Safe on a zeroed struct.
 void sim_summary_add(struct sim_summary *summary, const struct sim_cell *cell, uint32_t layer_index,
                      const struct sim_pair_bytes *pairs);
 
+/* Times of the slowest rank, and floors, of one layer over the steps. A step's time is never below
+ * its floor, so neither is the median. */
 struct sim_distribution sim_summary_times(const struct sim_summary *summary, uint32_t layer_index,
                                           enum sim_direction direction);
+struct sim_distribution sim_summary_floors(const struct sim_summary *summary, uint32_t layer_index,
+                                           enum sim_direction direction);
 void sim_summary_bytes(const struct sim_summary *summary, struct sim_bytes *sum);
 
 /* The document of `run --json` and `replay --json`; a new reference. */

@@ -51,8 +51,10 @@ static json_t *layer_json(const struct sim_summary *summary, uint32_t index)
     json_object_set_new(json, "layer", json_integer(layer->layer));
     json_object_set_new(json, "dispatch_us", distribution(&dispatch));
     json_object_set_new(json, "combine_us", distribution(&combine));
-    json_object_set_new(floor, "dispatch", microseconds(layer->floor_ps[SIM_DISPATCH]));
-    json_object_set_new(floor, "combine", microseconds(layer->floor_ps[SIM_COMBINE]));
+    json_object_set_new(floor, "dispatch",
+                        microseconds(sim_summary_floors(summary, index, SIM_DISPATCH).p50_ps));
+    json_object_set_new(floor, "combine",
+                        microseconds(sim_summary_floors(summary, index, SIM_COMBINE).p50_ps));
     json_object_set_new(json, "floor_us", floor);
     json_object_set_new(json, "bytes", bytes_json(&layer->bytes));
     json_object_set_new(json, "imbalance",

@@ -241,6 +241,84 @@ START_TEST(what_cannot_be_asked_is_one_line_and_status_2)
 }
 END_TEST
 
+START_TEST(faults_that_cannot_happen_are_refused_and_leave_no_run)
+{
+    static const struct {
+        const char *fault, *words;
+    } CASES[] = {{"{kind: corrupt, byte: 2128, xor: 1}", "byte 2128: its row has 2128 bytes"},
+                 {"{kind: drop, step: 2}", "step 2: the run has steps 0 to 1"},
+                 {"{kind: drop, layer: 2}", "layer 2: the run has layers 0 to 1"},
+                 {"{kind: drop, source: 2}", "source 2: the run has ranks 0 to 1"},
+                 {"{kind: drop, token: 1}", "token 1: rank 0 has 1 tokens"},
+                 {"{kind: delay, rank: 2, us: 1}", "rank 2: the run has ranks 0 to 1"},
+                 {"{kind: drop, expert: 3}", "no such message to expert 3"}};
+    const char *folder = make_trace();
+    struct test_output output;
+    char text[128];
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        snprintf(text, sizeof text, "faults:\n- %s\n", CASES[i].fault);
+        const char *scenario = test_write_text(folder, "fault.yaml", text);
+        REPLAY(&output, folder, "--backend", "ref", "--scenario", scenario);
+        assert_refused(&output, CASES[i].words);
+    }
+    /* Without a data path a dropped message would do no harm and prove nothing. */
+    const char *drop = test_write_text(folder, "drop.yaml", "faults:\n- {kind: drop}\n");
+    REPLAY(&output, folder, "--scenario", drop);
+    assert_refused(&output, "needs a --backend");
+}
+END_TEST
+
+START_TEST(what_no_machine_can_do_is_refused_whatever_is_allowed)
+{
+    struct test_output output;
+    TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--ep", "3", "--allow", "experts_divide");
+    assert_refused(&output, "experts_divide cannot be lifted");
+    TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--ep", "8", "--machine", "h200-pair",
+               "--allow", "node_count");
+    assert_refused(&output, "has no NIC");
+    TEST_EPSIM(&output, "run", "--model", "a\nb");
+    assert_refused(&output, "a?b");
+    TEST_EPSIM(&output, "run", "--backend", "typo");
+    assert_refused(&output, "--backend: typo");
+}
+END_TEST
+
+START_TEST(a_trace_that_names_an_expert_twice_must_be_allowed_by_name)
+{
+    static const uint8_t ids[2][1][2] = {{{3, 3}}, {{0, 1}}};
+    const uint64_t shape[3] = {2, 1, 2};
+    const char *trace = test_join(test_temp_dir(), "twice.npy");
+    struct test_output output;
+    char err[128];
+    ck_assert_int_eq(trace_npy_write(trace, TRACE_U8, shape, 3, ids, err, sizeof err), 0);
+    TEST_EPSIM(&output, "replay", trace, "--model", "toy-16x2", "--ep", "2", "--batch", "1");
+    assert_refused(&output, "1 rows name an expert twice");
+    TEST_EPSIM(&output, "replay", trace, "--model", "toy-16x2", "--ep", "2", "--batch", "1",
+               "--allow", "duplicate_id", "--backend", "ref");
+    ck_assert_int_eq(output.status, 0);
+}
+END_TEST
+
+START_TEST(lost_output_is_a_failure)
+{
+    struct test_output output;
+    char command[512];
+    snprintf(command, sizeof command, "'%s' models >/dev/full", test_epsim());
+    test_run((const char *const[]){"sh", "-c", command, NULL}, &output);
+    ck_assert_int_eq(output.status, 3);
+    ck_assert_ptr_nonnull(strstr(output.err, "standard output"));
+}
+END_TEST
+
+/* A step's time is never below its floor, so neither is the median. */
+static void assert_above_floor(const json_t *layer, const char *times, const char *operation)
+{
+    const json_t *p50 = json_object_get(json_object_get(layer, times), "p50");
+    const json_t *floor = json_object_get(json_object_get(layer, "floor_us"), operation);
+    ck_assert_msg(json_number_value(p50) >= json_number_value(floor), "%s: %f below %f", times,
+                  json_number_value(p50), json_number_value(floor));
+}
+
 START_TEST(other_machines_modes_and_recipes_compare_clean)
 {
     static const char *const CASES[][4] = {
@@ -255,6 +333,9 @@ START_TEST(other_machines_modes_and_recipes_compare_clean)
     json_t *json = parse(&output);
     ck_assert_int_eq(integer(json, "checks", "mismatches"), 0);
     ck_assert_int_gt(integer(json, "checks", "compared_bytes"), 0);
+    const json_t *layer = json_array_get(json_object_get(json, "layers"), 0);
+    assert_above_floor(layer, "dispatch_us", "dispatch");
+    assert_above_floor(layer, "combine_us", "combine");
     json_decref(json);
 }
 END_TEST
@@ -268,6 +349,10 @@ Suite *replay_suite(void)
     tcase_add_test(tests, the_questions_of_the_readme_get_the_answers_worked_out_by_hand);
     tcase_add_test(tests, a_fault_in_a_run_exits_1_and_names_the_element);
     tcase_add_test(tests, what_cannot_be_asked_is_one_line_and_status_2);
+    tcase_add_test(tests, faults_that_cannot_happen_are_refused_and_leave_no_run);
+    tcase_add_test(tests, what_no_machine_can_do_is_refused_whatever_is_allowed);
+    tcase_add_test(tests, a_trace_that_names_an_expert_twice_must_be_allowed_by_name);
+    tcase_add_test(tests, lost_output_is_a_failure);
     tcase_add_loop_test(tests, other_machines_modes_and_recipes_compare_clean, 0, 6);
     suite_add_tcase(suite, tests);
     return suite;

@@ -85,5 +85,10 @@ int cmd_verify(int argc, char **argv)
     if (sim_verify_golden(golden, backend, isatty(STDERR_FILENO) ? show_progress : NULL, NULL,
                           &report, &usage, err, sizeof(err)) != 0)
         return command_fail(&spec, usage ? EXIT_USAGE : EXIT_ENVIRONMENT, err);
+    if (report.tensors == 0) {
+        snprintf(err, sizeof err, "%.256s: %" PRIu64 " cases, but no results in them to compare",
+                 golden, report.cases);
+        return command_fail(&spec, EXIT_USAGE, err);
+    }
     return print_report(&line, name, &report);
 }

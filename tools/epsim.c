@@ -1,4 +1,6 @@
 /* tools/epsim.c - the program: picks the subcommand. */
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,15 +44,24 @@ static void print_usage(void)
     fputs("\n  --version  name, version, commit, CUDA yes or no\n", stdout);
 }
 
+/* What was printed must have arrived: a full disk or a closed pipe is a failure. */
+static int check_output(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+    fprintf(stderr, "epsim: standard output: %s\n", strerror(errno));
+    return EXIT_ENVIRONMENT;
+}
+
 int main(int argc, char **argv)
 {
+    (void)signal(SIGXFSZ, SIG_IGN); /* A file that may not grow is an error, not a death. */
     if (argc < 2) {
         print_usage();
         return EXIT_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_usage();
-        return EXIT_OK;
+        return check_output(EXIT_OK);
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("epsim %s (commit %s, CUDA %s)\n", EPSIM_VERSION, EPSIM_COMMIT,
@@ -58,7 +69,8 @@ int main(int argc, char **argv)
         return EXIT_OK;
     }
     for (const struct command *command = COMMANDS; command->name != NULL; command++)
-        if (strcmp(argv[1], command->name) == 0) return command->run(argc - 1, argv + 1);
+        if (strcmp(argv[1], command->name) == 0)
+            return check_output(command->run(argc - 1, argv + 1));
     fprintf(stderr, "epsim: %.64s: no such command; `epsim --help` lists them\n", argv[1]);
     return EXIT_USAGE;
 }

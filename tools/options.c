@@ -6,9 +6,20 @@
 #include <stdio.h>
 #include <string.h>
 
+/* One line, whatever was typed: control characters become '?'. */
+static void print_line(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        const unsigned char c = (unsigned char)*text;
+        fputc(c < 0x20 || c == 0x7f ? '?' : c, stderr);
+    }
+    fputc('\n', stderr);
+}
+
 int command_fail(const struct command_spec *spec, int status, const char *message)
 {
-    fprintf(stderr, "epsim %s: %s\n", spec->name, message);
+    fprintf(stderr, "epsim %s: ", spec->name);
+    print_line(message);
     return status;
 }
 
@@ -39,6 +50,7 @@ static void print_help(const struct command_spec *spec)
         const struct sim_option *option = sim_option_find(*name);
         assert(option != NULL);
         print_option(option->name, option->kind == SIM_OPTION_TEXT ? "TEXT" : "N", option->help);
+        if (option->choices != NULL) printf(": %s", option->choices);
         printf(" [%s]\n", option->fallback);
     }
     print_option("json", NULL, "one JSON document on standard output, nothing else\n");
@@ -61,9 +73,10 @@ static int flag_index(const struct command_spec *spec, const char *name)
 
 static int complain(const struct command_spec *spec, const char *what, const char *value)
 {
-    fprintf(stderr, "epsim %s: %.200s: %s; `epsim %s --help` lists the options\n", spec->name,
-            value, what, spec->name);
-    return EXIT_USAGE;
+    char line[512];
+    snprintf(line, sizeof line, "%.200s: %s; `epsim %s --help` lists the options", value, what,
+             spec->name);
+    return command_fail(spec, EXIT_USAGE, line);
 }
 
 /* Split "--name", "--name=value" or "-o" into its name (aliases resolved) and value. */

@@ -100,8 +100,9 @@ static int prepare(struct play *play)
         return EXIT_USAGE;
     if (sim_source_start(play->source, play->plan, play->err, sizeof play->err) != 0)
         return EXIT_USAGE;
-    if (sim_backend_find(settings->backend, &play->backend, play->err, sizeof play->err) != 0)
-        return EXIT_ENVIRONMENT;
+    const int found =
+        sim_backend_find(settings->backend, &play->backend, play->err, sizeof play->err);
+    if (found != 0) return found == SIM_BACKEND_UNKNOWN ? EXIT_USAGE : EXIT_ENVIRONMENT;
     if (sim_summary_open(play->plan, &play->summary, play->err, sizeof play->err) != 0)
         return EXIT_ENVIRONMENT;
     return -1;
@@ -135,25 +136,32 @@ static int play_all(struct play *play)
     return -1;
 }
 
+/* Microseconds in at most six characters, so that a row fits 100 columns. */
+static void time_cell(struct table *table, uint64_t ps)
+{
+    table_cell(table, ps < UINT64_C(100000000) ? "%.2f" : "%.1f", (double)ps / 1e6);
+}
+
 static void print_layers(const struct play *play)
 {
     const struct sim_summary *summary = &play->summary;
-    struct table *table = table_open("layer|>dispatch us|>p99|>floor|>ratio|>combine us|>p99|"
-                                     ">floor|>ratio|>NVLink|>NIC|>max/mean");
+    struct table *table = table_open("layer|>dispatch|>p99|>floor|>ratio|>combine|>p99|>floor|"
+                                     ">ratio|>NVLink|>NIC|>skew");
     for (uint32_t l = 0; l < summary->layer_count; l++) {
         const struct sim_layer_summary *layer = &summary->layers[l];
         char bytes[16];
         table_cell(table, "%" PRIu32, layer->layer);
         for (int d = 0; d < SIM_DIRECTIONS; d++) {
-            const struct sim_distribution times =
-                sim_summary_times(summary, l, (enum sim_direction)d);
-            table_cell(table, "%.2f", (double)times.p50_ps / 1e6);
-            table_cell(table, "%.2f", (double)times.p99_ps / 1e6);
-            table_cell(table, "%.2f", (double)layer->floor_ps[d] / 1e6);
-            if (layer->floor_ps[d] == 0)
+            const enum sim_direction direction = (enum sim_direction)d;
+            const struct sim_distribution times = sim_summary_times(summary, l, direction);
+            const uint64_t floor_ps = sim_summary_floors(summary, l, direction).p50_ps;
+            time_cell(table, times.p50_ps);
+            time_cell(table, times.p99_ps);
+            time_cell(table, floor_ps);
+            if (floor_ps == 0)
                 table_cell(table, "-");
             else
-                table_cell(table, "%.2f", (double)times.p50_ps / (double)layer->floor_ps[d]);
+                table_cell(table, "%.2f", (double)times.p50_ps / (double)floor_ps);
         }
         table_cell(table, "%s", table_bytes(layer->bytes.wire[SIM_LINK_NVLINK], bytes));
         table_cell(table, "%s", table_bytes(layer->bytes.wire[SIM_LINK_NIC], bytes));
@@ -191,7 +199,7 @@ static void print_result(const struct play *play)
     const struct sim_summary *summary = &play->summary;
     const char *db_path = command_line_flag(play->line, "db");
     struct sim_bytes bytes;
-    char text[5][16];
+    char text[5][16], streams[192];
 
     printf("seed      %" PRIu64 "\n", plan->settings.seed);
     printf("run       %s on %s, EP%" PRIu32 " on %" PRIu32 " node%s, %s, %" PRIu64
@@ -200,8 +208,11 @@ static void print_result(const struct play *play)
            plan->nodes > 1 ? "s" : "", plan->mode == SIM_MODE_LL ? "low latency" : "normal",
            plan->token_start[plan->ranks], summary->steps);
     for (uint32_t n = 0; n < plan->note_count; n++) printf("note      %s\n", plan->notes[n]);
-    puts("times are modelled: slowest rank, median over the steps; floor: no schedule can be "
-         "faster\n");
+    sim_source_describe(play->source, streams, sizeof streams);
+    if (streams[0] != '\0') printf("streams   %s\n", streams);
+    puts("times in us are modelled: slowest rank, median and p99 over the steps; floor: what no "
+         "schedule\ncan beat. NVLink and NIC: bytes of all ranks and steps, both operations. skew: "
+         "rows of the busiest\nexpert over the mean.\n");
     print_layers(play);
     sim_summary_bytes(summary, &bytes);
     printf("\nbytes     formula %s, distinct ranks %s; on the wire: local %s, NVLink %s, NIC %s\n",

@@ -286,7 +286,10 @@ int trace_db_begin_run(struct trace_db *db, const struct trace_run *settings, ui
     sqlite3_bind_text(insert, 6, started_utc, -1, SQLITE_STATIC);
     if (run_statement(db, insert, err, err_len) != 0) return -1;
     const sqlite3_int64 number = sqlite3_last_insert_rowid(db->sqlite);
-    assert(number > 0);
+    if (number <= 0) {
+        (void)sqlite3_exec(db->sqlite, "ROLLBACK", NULL, NULL, NULL);
+        return trace_fail(err, err_len, "%s: run: its runs are not numbered from 1", db->path);
+    }
     if (commit(db, true, err, err_len) != 0) return -1;
     db->run = (uint64_t)number;
     db->run_start_ns = now_ns();

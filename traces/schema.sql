@@ -68,7 +68,7 @@ CREATE TABLE resource_use (
     busy_ps INTEGER NOT NULL,
     bytes INTEGER NOT NULL, -- that passed through it
     queue_peak INTEGER NOT NULL, -- most requests waiting at once
-    stall_ps INTEGER NOT NULL, -- time in which somebody waited for it
+    stall_ps INTEGER NOT NULL, -- waiting time, summed over the requests that waited
     PRIMARY KEY (run, step, layer, op, resource)
 ) WITHOUT ROWID;
 
