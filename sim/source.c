@@ -85,11 +85,7 @@ void sim_source_describe(const struct sim_source *source, char *text, size_t tex
     snprintf(text, text_len,
              "%" PRIu64 " over %" PRIu64 " requests, from their first tokens on%s: early steps may "
              "be alike",
-             streams, requests, streams > requests ? " or spread over them" : ""); each starts at %s, so the first "
-             "steps may be alike",
-             streams, requests,
-             streams > requests ? "its request's first token or spread over it"
-                                : "its request's first token");
+             streams, requests, streams > requests ? " or spread over them" : "");
 }
 
 void sim_source_layer(const struct sim_source *source, uint32_t layer, int64_t *topk_idx,
