@@ -164,8 +164,11 @@ static __device__ __forceinline__ void quantise_step(const struct gpu_rule &rule
     const uint32_t maxima[2] = {max & 0xFFFFu, max >> 16};
 
     if (__any_sync(FULL_WARP, maxima[0] >= 0x7F80u || maxima[1] >= 0x7F80u)) {
-        stored[0] = quantise_special(rule, x[0], &codes[0]);
-        stored[1] = quantise_special(rule, x[1], &codes[1]);
+        uint2 special[2]; /* Only these must have an address; codes stay in registers. */
+        stored[0] = quantise_special(rule, x[0], &special[0]);
+        stored[1] = quantise_special(rule, x[1], &special[1]);
+        codes[0] = special[0];
+        codes[1] = special[1];
         return;
     }
 #pragma unroll
