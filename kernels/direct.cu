@@ -57,6 +57,13 @@ static int check_shape(const struct gpu *gpu, const struct gpu_direct_shape *sha
                  shape->ranks, GPU_DIRECT_RANKS_MAX);
         return -1;
     }
+    if (shape->ranks < gpu->devices) {
+        snprintf(err, err_len,
+                 "cuda: %" PRIu32 " ranks on %" PRIu32
+                 " GPUs: the direct transport needs a rank for each",
+                 shape->ranks, gpu->devices);
+        return -1;
+    }
     if ((uint64_t)shape->tokens_max * shape->topk >= 1u << 20) {
         snprintf(err, err_len,
                  "cuda: %" PRIu32 " tokens by %" PRIu32
@@ -180,8 +187,16 @@ uint32_t direct_blocks(struct gpu_direct *direct, uint32_t rank, uint32_t most)
 int direct_prepare(struct gpu_direct *direct, const void *kernel, uint32_t shared_bytes, char *err,
                    size_t err_len)
 {
+    enum { SHARED_MAX = 227 * 1024 };
     const struct gpu *gpu = direct->gpu;
 
+    if (shared_bytes > SHARED_MAX) {
+        snprintf(err, err_len,
+                 "cuda: %" PRIu32 " bytes of shared memory a block, %d are there: this many tokens "
+                 "need more multiprocessors",
+                 shared_bytes, SHARED_MAX);
+        return -1;
+    }
     for (uint32_t d = 0; d < gpu->devices; d++) {
         GPU_TRY(cudaSetDevice(gpu->device[d].ordinal));
         GPU_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -122,12 +122,12 @@ static int launch_ranks(struct gpu_direct *direct, enum gpu_direct_phase phase,
     describe(direct, routing, recipe, &args);
     args.own_rows = phase == GPU_DIRECT_BOTH;
     args.common.ranks = routing->ranks;
-    if (direct_prepare(direct, kernel, shared_bytes(&args, args.tokens_max), err, err_len) != 0)
-        return -1;
+    const uint32_t blocks = direct_blocks(direct, 0, UINT32_MAX);
+    const uint32_t most = (args.tokens_max + blocks - 1) / blocks; /* Tokens of a block. */
+    if (direct_prepare(direct, kernel, shared_bytes(&args, most), err, err_len) != 0) return -1;
     for (uint32_t r = 0; r < routing->ranks; r++) {
         const uint64_t tokens = routing->token_start[r + 1] - routing->token_start[r];
         const uint64_t first = routing->token_start[r] * routing->topk;
-        const uint32_t blocks = direct_blocks(direct, r, UINT32_MAX);
         uint8_t *space = direct->peers.space[r];
         assert(tokens <= args.tokens_max);
         args.common = direct_common_of(direct, r, DIRECT_LL_DISPATCH);
@@ -141,9 +141,8 @@ static int launch_ranks(struct gpu_direct *direct, enum gpu_direct_phase phase,
         args.counts = (int32_t *)direct_rows_of(gpu, rows->counts, r);
         args.slots = (int32_t *)(space + direct->layout.ll_slots);
         args.starts = (uint32_t *)(space + direct->layout.ll_starts);
-        const uint32_t block_tokens = (uint32_t)((tokens + blocks - 1) / blocks);
-        if (direct_launch(direct, r, kernel, blocks, THREADS, shared_bytes(&args, block_tokens),
-                          &args, err, err_len) != 0)
+        if (direct_launch(direct, r, kernel, direct_blocks(direct, r, UINT32_MAX), THREADS,
+                          shared_bytes(&args, most), &args, err, err_len) != 0)
             return -1;
     }
     return direct->alone ? 0 : gpu_fence(gpu, err, err_len);

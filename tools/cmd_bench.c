@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/bench_direct.h"
 #include "sim/bench_engine.h"
 #include "sim/bench_kernels.h"
 #include "sim/bench_ref.h"
@@ -11,15 +12,21 @@
 
 static const struct command_spec SPEC = {
     .name = "bench",
-    .arguments = "engine|ref|kernels",
+    .arguments = "engine|ref|kernels|direct",
     .summary = "Measure the event queue (hold model) or the reference's operations on one core, or "
-               "the kernels on one GPU.",
+               "the kernels on one GPU, or those that reach from one GPU into another on two.",
     .example = "epsim bench engine --json",
     .arguments_min = 1,
     .arguments_max = 1,
 };
 
-enum { KERNEL_ROUNDS = 15, REF_ROUNDS = 15, ENGINE_ROUNDS = 5, ENGINE_ROUND_NS = 500000000 };
+enum {
+    KERNEL_ROUNDS = 15,
+    DIRECT_ROUNDS = 41,
+    REF_ROUNDS = 15,
+    ENGINE_ROUNDS = 5,
+    ENGINE_ROUND_NS = 500000000
+};
 
 static int bench_engine(const struct command_line *line)
 {
@@ -132,6 +139,67 @@ static int bench_kernels(const struct command_line *line)
     return line->json ? command_print_json(json) : EXIT_OK;
 }
 
+static double us_of(uint64_t ps)
+{
+    return (double)ps / 1e6;
+}
+
+static json_t *direct_json(const struct sim_bench_direct_row *row)
+{
+    json_t *json = json_object();
+    json_object_set_new(json, "operation", json_string(row->name));
+    json_object_set_new(json, "mode", json_string(row->mode));
+    json_object_set_new(json, "tokens", json_integer(row->tokens));
+    json_object_set_new(json, "sms", json_integer(row->sms));
+    json_object_set_new(json, "nvlink_bytes", json_integer((json_int_t)row->nvlink_bytes));
+    json_object_set_new(json, "memory_bytes", json_integer((json_int_t)row->memory_bytes));
+    json_object_set_new(json, "floor_us", json_real(us_of(row->floor_ps)));
+    json_object_set_new(json, "us", json_real(us_of(row->kernel_ps)));
+    json_object_set_new(json, "event_us", json_real(us_of(row->event_ps)));
+    json_object_set_new(json, "deepep_us",
+                        row->deepep_ps > 0 ? json_real(us_of(row->deepep_ps)) : json_null());
+    return json;
+}
+
+static int bench_direct(const struct command_line *line)
+{
+    static struct sim_bench_direct bench; /* Large. */
+    char err[256] = "";
+    if (sim_bench_direct_run(DIRECT_ROUNDS, &bench, err, sizeof err) != 0)
+        return command_fail(&SPEC, EXIT_ENVIRONMENT, err);
+    json_t *json = json_object(), *list = json_array();
+    struct table *table = table_open("operation|mode|>tokens|>SMs|>NVLink MB|>memory MB|>floor us|"
+                                     ">kernel us|>between events us|>DeepEP us");
+    for (uint32_t i = 0; i < bench.count; i++) {
+        const struct sim_bench_direct_row *row = &bench.rows[i];
+        json_array_append_new(list, direct_json(row));
+        table_cell(table, "%s", row->name);
+        table_cell(table, "%s", row->mode);
+        table_cell(table, "%" PRIu32, row->tokens);
+        if (row->sms == 0)
+            table_cell(table, "all");
+        else
+            table_cell(table, "%" PRIu32, row->sms);
+        table_cell(table, "%.2f", (double)row->nvlink_bytes / 1e6);
+        table_cell(table, "%.2f", (double)row->memory_bytes / 1e6);
+        table_cell(table, "%.2f", us_of(row->floor_ps));
+        table_cell(table, "%.2f", us_of(row->kernel_ps));
+        table_cell(table, "%.2f", us_of(row->event_ps));
+        if (row->deepep_ps > 0)
+            table_cell(table, "%.1f", us_of(row->deepep_ps));
+        else
+            table_cell(table, "-");
+    }
+    json_object_set_new(json, "gpu", json_string(bench.gpu));
+    json_object_set_new(json, "operations", list);
+    if (!line->json) {
+        table_print(table, stdout);
+        json_decref(json);
+    }
+    table_close(table);
+    return line->json ? command_print_json(json) : EXIT_OK;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     struct command_line line;
@@ -140,5 +208,6 @@ int cmd_bench(int argc, char **argv)
     if (strcmp(line.arguments[0], "engine") == 0) return bench_engine(&line);
     if (strcmp(line.arguments[0], "ref") == 0) return bench_ref(&line);
     if (strcmp(line.arguments[0], "kernels") == 0) return bench_kernels(&line);
-    return command_fail(&SPEC, EXIT_USAGE, "must be engine, ref or kernels");
+    if (strcmp(line.arguments[0], "direct") == 0) return bench_direct(&line);
+    return command_fail(&SPEC, EXIT_USAGE, "must be engine, ref, kernels or direct");
 }
