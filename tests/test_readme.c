@@ -133,12 +133,26 @@ START_TEST(who_waited_longest_for_whom)
 }
 END_TEST
 
-START_TEST(there_are_three_questions)
+START_TEST(the_busiest_resource)
+{
+    /* Five rows; the busiest of two nodes are the NICs of combine, whose rows are the largest. */
+    sqlite3 *db = replay();
+    const char *answer = ask(db, question(3, '0'), 3);
+    int rows = 0;
+    for (const char *at = answer; (at = strchr(at, '\n')) != NULL; at++) rows++;
+    ck_assert_int_eq(rows, 5);
+    ck_assert_msg(strncmp(answer, "combine|nic|rank", strlen("combine|nic|rank")) == 0, "%s",
+                  answer);
+    sqlite3_close(db);
+}
+END_TEST
+
+START_TEST(there_are_four_questions)
 {
     const char *text = test_read(test_tree_path("README.md"), NULL);
     int count = 0;
     for (const char *at = text; (at = strstr(at, "\n```sql\n")) != NULL; at++) count++;
-    ck_assert_int_eq(count, 3);
+    ck_assert_int_eq(count, 4);
 }
 END_TEST
 
@@ -148,7 +162,8 @@ Suite *readme_suite(void)
     tcase_add_test(tcase, the_hottest_expert_of_a_layer);
     tcase_add_test(tcase, bytes_on_nvlink_and_nic_per_layer);
     tcase_add_test(tcase, who_waited_longest_for_whom);
-    tcase_add_test(tcase, there_are_three_questions);
+    tcase_add_test(tcase, the_busiest_resource);
+    tcase_add_test(tcase, there_are_four_questions);
     Suite *suite = suite_create("readme");
     suite_add_tcase(suite, tcase);
     return suite;
