@@ -296,6 +296,13 @@ const char *fabric_machine_preset(size_t index)
     return NULL;
 }
 
+const char *fabric_machine_preset_text(const char *name, size_t *bytes)
+{
+    const struct embedded_file *file = preset_find(name);
+    *bytes = file ? file->bytes : 0;
+    return file ? file->text : NULL;
+}
+
 bool fabric_machine_select_stack(struct fabric_machine *machine, const char *stack)
 {
     size_t count;

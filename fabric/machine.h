@@ -72,6 +72,9 @@ int fabric_machine_parse(const char *name, const char *text, size_t bytes,
 /* Name of the index-th preset in alphabetical order, NULL behind the last; static storage. */
 const char *fabric_machine_preset(size_t index);
 
+/* The text of the preset's file, not ended by a NUL, static; NULL when there is none so named. */
+const char *fabric_machine_preset_text(const char *name, size_t *bytes);
+
 /* Pick the software build whose figures to use ("sglang-0.5.6", "deepep-1.2.1", ...): replaces
  * the costs that the file lists under stacks. true when the file knows the name; an unknown
  * one leaves the machine's defaults and returns false. Once per loaded machine. */

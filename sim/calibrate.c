@@ -18,33 +18,36 @@ struct fit_context {
     const struct sim_measured *measured;
     const struct sim_calibrate_options *options;
     struct fabric_machine *pool;
-    const struct fabric_machine **machines; /* [rows]; NULL: the row does not count. */
+    const struct fabric_machine **machines; /* [rows] */
     struct sim_knob *knobs;
     size_t knob_count;
     bool *touched;          /* [knobs][rows] */
-    bool *wanted;           /* [rows] */
+    bool *wanted;           /* [rows], then as many for one call. */
     uint64_t *predicted_ps; /* [rows] */
     uint32_t (*chunks)[2];  /* [rows] normal mode's sizes, found anew in every round. */
     size_t rows;            /* That count. */
-    char name[64];          /* The file's machine. */
 };
 
-static void name_of(const char *path, char *name, size_t name_len)
+static const char *path_of(const struct fit_context *fit, const char *machine)
 {
-    const char *slash = strrchr(path, '/');
-    const char *base = slash ? slash + 1 : path;
-    const size_t len = strlen(base);
-    const size_t stem = len > 5 && strcmp(base + len - 5, ".yaml") == 0 ? len - 5 : len;
-    snprintf(name, name_len, "%.*s", (int)(stem < name_len ? stem : name_len - 1), base);
+    const char *slash = strrchr(machine, '/');
+    const char *base = slash ? slash + 1 : machine;
+    for (size_t f = 0; f < fit->options->file_count; f++) {
+        const struct sim_calibrate_file *file = &fit->options->files[f];
+        const size_t len = strlen(file->name);
+        if (file->path && strncmp(base, file->name, len) == 0 &&
+            (base[len] == '\0' || strcmp(base + len, ".yaml") == 0))
+            return file->path;
+    }
+    return machine;
 }
 
-/* Each row's machine, with its stack in force: the file itself where the row names it. */
+/* Each row's machine, with its stack in force: from the file itself where a row names it. */
 static int load_machines(struct fit_context *fit, char *err, size_t err_len)
 {
     size_t count = 0;
     for (size_t i = 0; i < fit->measured->count; i++) {
         const struct sim_measured_row *row = &fit->measured->rows[i];
-        char name[64];
         size_t j = 0;
         while (j < i && (strcmp(fit->measured->rows[j].machine, row->machine) != 0 ||
                          strcmp(fit->measured->rows[j].stack, row->stack) != 0))
@@ -53,10 +56,8 @@ static int load_machines(struct fit_context *fit, char *err, size_t err_len)
             fit->machines[i] = fit->machines[j];
             continue;
         }
-        name_of(row->machine, name, sizeof name);
-        const char *from = strcmp(name, fit->name) == 0 ? fit->options->machine_path : row->machine;
         struct fabric_machine *machine = &fit->pool[count];
-        if (fabric_machine_load(from, machine, err, err_len) != 0) return -1;
+        if (fabric_machine_load(path_of(fit, row->machine), machine, err, err_len) != 0) return -1;
         if (row->stack[0] != '\0') (void)fabric_machine_select_stack(machine, row->stack);
         fit->machines[i] = machine;
         count++;
@@ -69,19 +70,20 @@ static int load_machines(struct fit_context *fit, char *err, size_t err_len)
 static bool takes(const struct fit_context *fit, const struct fabric_machine *machine,
                   const struct sim_knob *knob)
 {
+    const char *name = fit->options->files[knob->file].name;
     size_t count;
     const size_t index = (size_t)(knob->field - fabric_cost_fields(&count));
     bool inherits = false;
     assert(index < count);
     for (uint32_t o = 0; o < machine->origin_count; o++)
-        inherits = inherits || strcmp(machine->origins[o], fit->name) == 0;
+        inherits = inherits || strcmp(machine->origins[o], name) == 0;
     if (!inherits) return false;
     if (knob->stack[0] != '\0') return strcmp(machine->stack, knob->stack) == 0;
     for (uint32_t s = 0; s < machine->stack_count; s++)
         if (strcmp(machine->stacks[s].name, machine->stack) == 0 && machine->stacks[s].set[index])
             return false;
     const uint8_t origin = machine->cost_origin[index];
-    return origin < machine->origin_count && strcmp(machine->origins[origin], fit->name) == 0;
+    return origin < machine->origin_count && strcmp(machine->origins[origin], name) == 0;
 }
 
 /* A number of one direction cannot move the other's rows: not asking saves half the work. */
@@ -118,7 +120,8 @@ static void find_rows(struct fit_context *fit)
         knob->rows = 0;
         for (size_t i = 0; i < all; i++) {
             const struct sim_measured_row *row = &fit->measured->rows[i];
-            touched[i] = knob->before > 0 && strcmp(row->mode, knob->field->section) == 0 &&
+            touched[i] = knob->before > 0 && (!fit->options->wanted || fit->options->wanted[i]) &&
+                         strcmp(row->mode, knob->field->section) == 0 &&
                          !other_direction(knob->field, row->op) && !too_long(row) &&
                          takes(fit, fit->machines[i], knob);
             knob->rows += touched[i];
@@ -135,13 +138,14 @@ static void find_rows(struct fit_context *fit)
     }
 }
 
+/* In every machine that takes it, also of rows that do not count. */
 static void set_knob(struct fit_context *fit, size_t k, uint64_t value)
 {
-    const size_t all = fit->measured->count;
-    for (size_t i = 0; i < all; i++) {
-        if (!fit->touched[k * all + i]) continue;
+    for (size_t i = 0; i < fit->measured->count; i++) {
         struct fabric_machine *machine = &fit->pool[fit->machines[i] - fit->pool];
-        *fabric_cost_at(&machine->costs, fit->knobs[k].field) = value;
+        if (i > 0 && fit->machines[i] == fit->machines[i - 1]) continue;
+        if (takes(fit, machine, &fit->knobs[k]))
+            *fabric_cost_at(&machine->costs, fit->knobs[k].field) = value;
     }
 }
 
@@ -241,6 +245,7 @@ static int run_fit(struct fit_context *fit, struct sim_calibration *made, char *
                               .context = fit,
                               .evaluate = evaluate,
                               .report = report};
+
     if (evaluate(fit, value, fit->knob_count, residual, err, err_len) != 0) goto free_residual;
     judge(residual, fit->rows, &made->median_before, &made->p90_before);
     if (sim_fit_run(&problem, &loss, err, err_len) != 0) goto free_residual;
@@ -259,94 +264,74 @@ free_residual:
     return status;
 }
 
-static char *read_text(const char *path, size_t *bytes, char *err, size_t err_len)
+static int find_knobs(struct fit_context *fit, char *err, size_t err_len)
 {
-    FILE *file = fopen(path, "rb");
-    char *text = NULL;
-    long size = -1;
-    if (file && fseek(file, 0, SEEK_END) == 0) size = ftell(file);
-    if (size >= 0 && fseek(file, 0, SEEK_SET) == 0) text = (char *)malloc((size_t)size + 1);
-    if (text && fread(text, 1, (size_t)size, file) != (size_t)size) {
-        free(text);
-        text = NULL;
+    for (uint32_t f = 0; f < fit->options->file_count; f++) {
+        const int64_t found = sim_knobs_find(&fit->options->files[f], f, fit->options->mode,
+                                             fit->knobs + fit->knob_count,
+                                             SIM_KNOBS_MAX - fit->knob_count, err, err_len);
+        if (found < 0) return -1;
+        fit->knob_count += (size_t)found;
     }
-    if (file) fclose(file);
-    if (!text) {
-        snprintf(err, err_len, "%.256s: cannot be read", path);
-        return NULL;
-    }
-    text[size] = '\0';
-    *bytes = (size_t)size;
-    return text;
-}
-
-static int calibrate_text(struct fit_context *fit, const char *text, size_t bytes,
-                          struct sim_calibration *made, char *err, size_t err_len)
-{
-    const size_t rows = fit->measured->count;
-    int status = -1;
-    const int64_t found =
-        sim_knobs_find(fit->options->machine_path, text, bytes, fit->options->mode, made->knobs,
-                       SIM_KNOBS_MAX, err, err_len);
-    if (found < 0) return -1;
-    fit->knobs = made->knobs;
-    fit->knob_count = (size_t)found;
-    fit->pool = (struct fabric_machine *)calloc(rows + 1, sizeof *fit->pool);
-    fit->machines = (const struct fabric_machine **)calloc(rows + 1, sizeof *fit->machines);
-    fit->touched = (bool *)calloc((fit->knob_count + 1) * (rows + 1), sizeof *fit->touched);
-    fit->wanted = (bool *)calloc(2 * rows + 1, sizeof *fit->wanted);
-    fit->predicted_ps = (uint64_t *)calloc(rows + 1, sizeof *fit->predicted_ps);
-    fit->chunks = (uint32_t(*)[2])calloc(rows + 1, sizeof *fit->chunks);
-    if (!fit->pool || !fit->machines || !fit->touched || !fit->wanted || !fit->predicted_ps ||
-        !fit->chunks) {
-        snprintf(err, err_len, "%zu rows: out of memory", rows);
-        goto free_fit;
-    }
-    if (load_machines(fit, err, err_len) != 0) goto free_fit;
-    find_rows(fit);
-    if (fit->knob_count == 0) {
-        snprintf(err, err_len,
-                 "%.200s: no number may move: none lacks a comment and touches a row measured",
-                 fit->options->machine_path);
-        goto free_fit;
-    }
-    if (run_fit(fit, made, err, err_len) != 0) goto free_fit;
-    made->text = sim_knobs_write(text, bytes, made->knobs, made->knob_count, &made->text_bytes);
-    if (made->text)
-        status = 0;
-    else
-        snprintf(err, err_len, "%.200s: out of memory", fit->options->machine_path);
-free_fit:
-    free(fit->pool);
-    free(fit->machines);
-    free(fit->touched);
-    free(fit->wanted);
-    free(fit->predicted_ps);
-    free(fit->chunks);
-    return status;
+    return 0;
 }
 
 int sim_calibrate(const struct sim_measured *measured, const struct sim_calibrate_options *options,
                   struct sim_calibration *calibration, char *err, size_t err_len)
 {
-    struct fit_context fit = {.measured = measured, .options = options};
-    struct sim_calibration *made = (struct sim_calibration *)calloc(1, sizeof *made);
-    size_t bytes = 0;
+    const size_t rows = measured->count;
+    struct fit_context fit = {
+        .measured = measured,
+        .options = options,
+        .pool = (struct fabric_machine *)calloc(rows + 1, sizeof *fit.pool),
+        .machines = (const struct fabric_machine **)calloc(rows + 1, sizeof *fit.machines),
+        .knobs = (struct sim_knob *)calloc(SIM_KNOBS_MAX, sizeof *fit.knobs),
+        .touched = (bool *)calloc((SIM_KNOBS_MAX + 1) * (rows + 1), sizeof *fit.touched),
+        .wanted = (bool *)calloc(2 * rows + 1, sizeof *fit.wanted),
+        .predicted_ps = (uint64_t *)calloc(rows + 1, sizeof *fit.predicted_ps),
+        .chunks = (uint32_t(*)[2])calloc(rows + 1, sizeof *fit.chunks)};
+    struct sim_calibration made = {.rows = 0};
     int status = -1;
 
-    assert(measured->kind == SIM_MEASURED_CALIBRATE);
-    char *text = read_text(options->machine_path, &bytes, err, err_len);
-    name_of(options->machine_path, fit.name, sizeof fit.name);
-    if (text && made) status = calibrate_text(&fit, text, bytes, made, err, err_len);
-    if (text && !made) snprintf(err, err_len, "calibrate: out of memory");
-    if (status == 0) *calibration = *made;
-    free(text);
-    free(made);
+    assert(measured->kind == SIM_MEASURED_CALIBRATE && options->file_count > 0);
+    if (!fit.pool || !fit.machines || !fit.knobs || !fit.touched || !fit.wanted ||
+        !fit.predicted_ps || !fit.chunks) {
+        snprintf(err, err_len, "%zu rows: out of memory", rows);
+        goto free_fit;
+    }
+    if (find_knobs(&fit, err, err_len) != 0 || load_machines(&fit, err, err_len) != 0)
+        goto free_fit;
+    find_rows(&fit);
+    if (fit.knob_count == 0) {
+        snprintf(err, err_len,
+                 "%.63s: no number may move: none lacks a comment and touches a row measured",
+                 options->files[0].name);
+        goto free_fit;
+    }
+    if (run_fit(&fit, &made, err, err_len) != 0) goto free_fit;
+    made.knobs = fit.knobs;
+    made.pool = fit.pool;
+    made.machines = fit.machines;
+    *calibration = made;
+    fit.knobs = NULL;
+    fit.pool = NULL;
+    fit.machines = NULL;
+    status = 0;
+free_fit:
+    free(fit.knobs);
+    free(fit.pool);
+    free(fit.machines);
+    free(fit.touched);
+    free(fit.wanted);
+    free(fit.predicted_ps);
+    free(fit.chunks);
     return status;
 }
 
 void sim_calibration_free(struct sim_calibration *calibration)
 {
-    free(calibration->text);
+    free(calibration->knobs);
+    free(calibration->pool);
+    free(calibration->machines);
     memset(calibration, 0, sizeof *calibration);
 }

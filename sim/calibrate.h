@@ -11,14 +11,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "fabric/costs.h"
+#include "fabric/machine.h"
 #include "fabric/units.h"
 #include "sim/measured.h"
 
-enum { SIM_KNOBS_MAX = 64 };
+enum { SIM_KNOBS_MAX = 160, SIM_CALIBRATE_FILES_MAX = 16 };
 
 /* One number that may move. */
 struct sim_knob {
+    uint32_t file;  /* Index among the files. */
     char stack[32]; /* "" = the machine's default. */
     char key[48];   /* As written: "token_chain_us". */
     const struct fabric_cost_field *field;
@@ -29,23 +30,33 @@ struct sim_knob {
     double relative_error;      /* One standard error; 1 or more: the data do not determine it. */
 };
 
+/* A machine file whose numbers may move. */
+struct sim_calibrate_file {
+    char name[64];    /* The machine's. */
+    const char *path; /* NULL: the preset of that name. Borrowed. */
+    char *text;       /* Owned by whoever read it: sim_calibrate_files_free. */
+    size_t bytes;
+};
+
 struct sim_calibrate_options {
-    const char *machine_path; /* A file; presets are not written to. */
-    const char *mode;         /* "ll", "normal", or "" for both. */
-    uint32_t threads;         /* 0 = all cores. */
-    unsigned rounds;          /* At most. */
+    const struct sim_calibrate_file *files;
+    size_t file_count;
+    const char *mode;   /* "ll", "normal", or "" for both. */
+    const bool *wanted; /* [rows] to fit to; NULL = all. */
+    uint32_t threads;   /* 0 = all cores. */
+    unsigned rounds;    /* At most. */
     void (*report)(void *context, unsigned round, double loss); /* Or NULL. */
     void *context;
 };
 
 struct sim_calibration {
-    struct sim_knob knobs[SIM_KNOBS_MAX];
+    struct sim_knob *knobs; /* Owned. Those that touch a row. */
     size_t knob_count;
     size_t rows;                        /* That counted. */
     double median_before, median_after; /* Of the absolute error over them. */
     double p90_before, p90_after;
-    char *text; /* The file with its new numbers. Owned. */
-    size_t text_bytes;
+    struct fabric_machine *pool;            /* Owned: the fitted machines. */
+    const struct fabric_machine **machines; /* [all rows], into pool. */
 };
 
 /* 0, or -1 with err. *calibration is written only on success. */
@@ -53,12 +64,23 @@ int sim_calibrate(const struct sim_measured *measured, const struct sim_calibrat
                   struct sim_calibration *calibration, char *err, size_t err_len);
 void sim_calibration_free(struct sim_calibration *calibration); /* Safe on a zeroed struct. */
 
+/* One file, by path. */
+int sim_calibrate_file_read(const char *path, struct sim_calibrate_file *file, char *err,
+                            size_t err_len);
+/* Presets and paths that the rows name, and all they inherit from: how many (files has room for
+ * max), or -1 with err. */
+int64_t sim_calibrate_files_of(const struct sim_measured *measured,
+                               struct sim_calibrate_file *files, size_t max, char *err,
+                               size_t err_len);
+void sim_calibrate_files_free(struct sim_calibrate_file *files, size_t count);
+
 /* The file's half. Numbers that may move, of the mode asked for: how many (at most max), or -1
  * with err. */
-int64_t sim_knobs_find(const char *name, const char *text, size_t bytes, const char *mode,
+int64_t sim_knobs_find(const struct sim_calibrate_file *file, uint32_t index, const char *mode,
                        struct sim_knob *knobs, size_t max, char *err, size_t err_len);
-/* text with every knob's number replaced by its after: a new string, NULL when memory is short. */
-char *sim_knobs_write(const char *text, size_t bytes, const struct sim_knob *knobs, size_t count,
-                      size_t *new_bytes);
+/* The file's text with the number of each of its knobs replaced by after: a new string, NULL when
+ * memory is short. */
+char *sim_knobs_write(const struct sim_calibrate_file *file, uint32_t index,
+                      const struct sim_knob *knobs, size_t count, size_t *new_bytes);
 
 #endif

@@ -66,7 +66,7 @@ static void move_to(struct place *place, const struct line *line)
     const bool section = strcmp(line->key, "ll") == 0 || strcmp(line->key, "normal") == 0;
     if (line->indent == 0) {
         *place = (struct place){.in_stacks = strcmp(line->key, "stacks") == 0};
-        if (section) snprintf(place->section, sizeof place->section, "%s", line->key);
+        if (section) snprintf(place->section, sizeof place->section, "%.15s", line->key);
         return;
     }
     if (!place->in_stacks) return;
@@ -75,7 +75,7 @@ static void move_to(struct place *place, const struct line *line)
         snprintf(place->stack, sizeof place->stack, "%.31s", line->key);
         place->section[0] = '\0';
     } else if (section && line->value_bytes == 0) {
-        snprintf(place->section, sizeof place->section, "%s", line->key);
+        snprintf(place->section, sizeof place->section, "%.15s", line->key);
         place->section_indent = line->indent;
     } else if (line->indent <= place->section_indent) {
         place->section[0] = '\0';
@@ -108,53 +108,139 @@ static bool read_knob(const struct line *line, const struct place *place, struct
     return true;
 }
 
-int64_t sim_knobs_find(const char *name, const char *text, size_t bytes, const char *mode,
+int64_t sim_knobs_find(const struct sim_calibrate_file *file, uint32_t index, const char *mode,
                        struct sim_knob *knobs, size_t max, char *err, size_t err_len)
 {
     struct place place = {.in_stacks = false};
     size_t count = 0;
-    for (size_t at = 0; at < bytes;) {
-        const char *end = (const char *)memchr(text + at, '\n', bytes - at);
-        const size_t length = end ? (size_t)(end - (text + at)) : bytes - at;
+    for (size_t at = 0; at < file->bytes;) {
+        const char *text = file->text + at;
+        const char *end = (const char *)memchr(text, '\n', file->bytes - at);
+        const size_t length = end ? (size_t)(end - text) : file->bytes - at;
         struct sim_knob knob;
         struct line line;
-        if (split(text + at, length, &line)) {
-            move_to(&place, &line);
-            if (place.section[0] != '\0' && (mode[0] == '\0' || strcmp(mode, place.section) == 0) &&
-                may_move(&line) && read_knob(&line, &place, &knob)) {
-                if (count == max) {
-                    snprintf(err, err_len, "%.200s: more than %zu numbers may move", name, max);
-                    return -1;
-                }
-                knob.text_at = (size_t)(line.value - text);
-                knob.text_bytes = line.value_bytes;
-                knobs[count++] = knob;
-            }
-        }
         at += length + 1;
+        if (!split(text, length, &line)) continue;
+        move_to(&place, &line);
+        if (place.section[0] == '\0' || (mode[0] != '\0' && strcmp(mode, place.section) != 0) ||
+            !may_move(&line) || !read_knob(&line, &place, &knob))
+            continue;
+        if (count == max) {
+            snprintf(err, err_len, "%.63s: more than %d numbers may move", file->name,
+                     (int)SIM_KNOBS_MAX);
+            return -1;
+        }
+        knob.file = index;
+        knob.text_at = (size_t)(line.value - file->text);
+        knob.text_bytes = line.value_bytes;
+        knobs[count++] = knob;
     }
     return (int64_t)count;
 }
 
-char *sim_knobs_write(const char *text, size_t bytes, const struct sim_knob *knobs, size_t count,
-                      size_t *new_bytes)
+char *sim_knobs_write(const struct sim_calibrate_file *file, uint32_t index,
+                      const struct sim_knob *knobs, size_t count, size_t *new_bytes)
 {
     char number[64];
-    char *out = (char *)malloc(bytes + count * sizeof number + 1);
+    char *out = (char *)malloc(file->bytes + count * sizeof number + 1);
     size_t used = 0, at = 0;
     if (!out) return NULL;
     for (size_t i = 0; i < count; i++) {
-        assert(knobs[i].text_at >= at);
-        memcpy(out + used, text + at, knobs[i].text_at - at);
+        if (knobs[i].file != index) continue;
+        assert(knobs[i].text_at >= at && knobs[i].text_at <= file->bytes);
+        memcpy(out + used, file->text + at, knobs[i].text_at - at);
         used += knobs[i].text_at - at;
         fabric_decimal_format(knobs[i].after, knobs[i].unit, number, sizeof number);
         memcpy(out + used, number, strlen(number));
         used += strlen(number);
         at = knobs[i].text_at + knobs[i].text_bytes;
     }
-    memcpy(out + used, text + at, bytes - at);
-    used += bytes - at;
+    memcpy(out + used, file->text + at, file->bytes - at);
+    used += file->bytes - at;
     out[used] = '\0';
     *new_bytes = used;
     return out;
+}
+
+static void name_of(const char *path, char *name, size_t name_len)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path;
+    const size_t len = strlen(base);
+    const size_t stem = len > 5 && strcmp(base + len - 5, ".yaml") == 0 ? len - 5 : len;
+    snprintf(name, name_len, "%.*s", (int)(stem < name_len ? stem : name_len - 1), base);
+}
+
+int sim_calibrate_file_read(const char *path, struct sim_calibrate_file *file, char *err,
+                            size_t err_len)
+{
+    FILE *stream = fopen(path, "rb");
+    char *text = NULL;
+    long size = -1;
+    if (stream && fseek(stream, 0, SEEK_END) == 0) size = ftell(stream);
+    if (size >= 0 && fseek(stream, 0, SEEK_SET) == 0) text = (char *)malloc((size_t)size + 1);
+    if (text && fread(text, 1, (size_t)size, stream) != (size_t)size) {
+        free(text);
+        text = NULL;
+    }
+    if (stream) fclose(stream);
+    if (!text) {
+        snprintf(err, err_len, "%.256s: cannot be read", path);
+        return -1;
+    }
+    text[size] = '\0';
+    *file = (struct sim_calibrate_file){.path = path, .text = text, .bytes = (size_t)size};
+    name_of(path, file->name, sizeof file->name);
+    return 0;
+}
+
+/* The preset, unless it is among the files already. Its parents first: machines inherit. */
+static int add_preset(const char *name, struct sim_calibrate_file *files, size_t *count, size_t max,
+                      char *err, size_t err_len)
+{
+    size_t bytes;
+    const char *text = fabric_machine_preset_text(name, &bytes);
+    for (size_t i = 0; i < *count; i++)
+        if (strcmp(files[i].name, name) == 0) return 0;
+    if (!text) return 0; /* A path among the parents: its numbers stay. */
+    if (*count == max) {
+        snprintf(err, err_len, "more than %zu machine files", max);
+        return -1;
+    }
+    struct sim_calibrate_file file = {.bytes = bytes, .text = (char *)malloc(bytes + 1)};
+    if (!file.text) {
+        snprintf(err, err_len, "%.63s: out of memory", name);
+        return -1;
+    }
+    memcpy(file.text, text, bytes);
+    file.text[bytes] = '\0';
+    snprintf(file.name, sizeof file.name, "%.63s", name);
+    files[(*count)++] = file;
+    return 0;
+}
+
+int64_t sim_calibrate_files_of(const struct sim_measured *measured,
+                               struct sim_calibrate_file *files, size_t max, char *err,
+                               size_t err_len)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < measured->count; i++) {
+        struct fabric_machine machine;
+        if (i > 0 && strcmp(measured->rows[i].machine, measured->rows[i - 1].machine) == 0)
+            continue;
+        if (fabric_machine_load(measured->rows[i].machine, &machine, err, err_len) != 0)
+            goto free_files;
+        for (uint32_t o = machine.origin_count; o-- > 0;)
+            if (add_preset(machine.origins[o], files, &count, max, err, err_len) != 0)
+                goto free_files;
+    }
+    return (int64_t)count;
+free_files:
+    sim_calibrate_files_free(files, count);
+    return -1;
+}
+
+void sim_calibrate_files_free(struct sim_calibrate_file *files, size_t count)
+{
+    for (size_t i = 0; i < count; i++) free(files[i].text);
 }

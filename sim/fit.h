@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SIM_FIT_PARAMETERS_MAX = 64 };
+enum { SIM_FIT_PARAMETERS_MAX = 160 };
 
 struct sim_fit {
     size_t parameters; /* 1..SIM_FIT_PARAMETERS_MAX. */

@@ -85,31 +85,32 @@ START_TEST(a_limit_holds)
 }
 END_TEST
 
-static const char FILE_TEXT[] = "# Mine.\n"
-                                "inherits: h200-hgx\n"
-                                "nvlink_flight_us: 0.7\n"
-                                "ll:\n"
-                                "  # a remark\n"
-                                "  token_chain_us: 0.30   # fitted to nothing yet\n"
-                                "  publish_us: 2.5 # measured elsewhere\n"
-                                "  receive_gbytes_per_s: 1200\n"
-                                "normal:\n"
-                                "  poll_us: 0.8\n"
-                                "stacks:\n"
-                                "  new-build:\n"
-                                "    ll:\n"
-                                "      dispatch_launch_ns: 1500\n"
-                                "    normal: {poll_us: 1}\n"
-                                "  other:\n"
-                                "    ll: {poll_us: 1}\n";
+static char FILE_TEXT[] = "# Mine.\n"
+                          "inherits: h200-hgx\n"
+                          "nvlink_flight_us: 0.7\n"
+                          "ll:\n"
+                          "  # a remark\n"
+                          "  token_chain_us: 0.30   # fitted to nothing yet\n"
+                          "  publish_us: 2.5 # measured elsewhere\n"
+                          "  receive_gbytes_per_s: 1200\n"
+                          "normal:\n"
+                          "  poll_us: 0.8\n"
+                          "stacks:\n"
+                          "  new-build:\n"
+                          "    ll:\n"
+                          "      dispatch_launch_ns: 1500\n"
+                          "    normal: {poll_us: 1}\n"
+                          "  other:\n"
+                          "    ll: {poll_us: 1}\n";
+
+static const struct sim_calibrate_file mine = {
+    .name = "mine", .text = FILE_TEXT, .bytes = sizeof FILE_TEXT - 1};
 
 START_TEST(numbers_without_a_comment_may_move)
 {
     struct sim_knob knobs[8];
     char err[128];
-    const size_t bytes = sizeof FILE_TEXT - 1;
-    ck_assert_int_eq(sim_knobs_find("mine.yaml", FILE_TEXT, bytes, "", knobs, 8, err, sizeof err),
-                     4);
+    ck_assert_int_eq(sim_knobs_find(&mine, 0, "", knobs, 8, err, sizeof err), 4);
     ck_assert_str_eq(knobs[0].key, "token_chain_us");
     ck_assert_uint_eq(knobs[0].before, 300000);
     ck_assert_str_eq(knobs[1].key, "receive_gbytes_per_s");
@@ -117,11 +118,9 @@ START_TEST(numbers_without_a_comment_may_move)
     ck_assert_str_eq(knobs[2].field->section, "normal");
     ck_assert_str_eq(knobs[3].stack, "new-build");
     ck_assert_uint_eq(knobs[3].before, 1500000);
-    ck_assert_int_eq(sim_knobs_find("mine.yaml", FILE_TEXT, bytes, "ll", knobs, 8, err, sizeof err),
-                     3);
-    ck_assert_int_eq(sim_knobs_find("mine.yaml", FILE_TEXT, bytes, "", knobs, 2, err, sizeof err),
-                     -1);
-    ck_assert_str_eq(err, "mine.yaml: more than 2 numbers may move");
+    ck_assert_int_eq(sim_knobs_find(&mine, 0, "ll", knobs, 8, err, sizeof err), 3);
+    ck_assert_int_eq(sim_knobs_find(&mine, 0, "", knobs, 2, err, sizeof err), -1);
+    ck_assert_str_eq(err, "mine: more than 160 numbers may move");
 }
 END_TEST
 
@@ -129,12 +128,11 @@ START_TEST(the_file_keeps_all_but_its_numbers)
 {
     struct sim_knob knobs[8];
     char err[128];
-    size_t bytes = sizeof FILE_TEXT - 1, new_bytes;
-    ck_assert_int_eq(sim_knobs_find("mine.yaml", FILE_TEXT, bytes, "ll", knobs, 8, err, sizeof err),
-                     3);
+    size_t new_bytes;
+    ck_assert_int_eq(sim_knobs_find(&mine, 0, "ll", knobs, 8, err, sizeof err), 3);
     knobs[0].after = 1234;
     knobs[2].after = 2000000;
-    char *text = sim_knobs_write(FILE_TEXT, bytes, knobs, 3, &new_bytes);
+    char *text = sim_knobs_write(&mine, 0, knobs, 3, &new_bytes);
     ck_assert_uint_eq(new_bytes, strlen(text));
     ck_assert_ptr_nonnull(strstr(text, "  token_chain_us: 0.001234   # fitted to nothing yet\n"));
     ck_assert_ptr_nonnull(strstr(text, "  receive_gbytes_per_s: 1200\nnormal:\n"));
@@ -183,8 +181,10 @@ START_TEST(wrong_numbers_come_back_from_rows_with_spikes)
              (unsigned long long)(costs->token_chain_ps * 3),
              (unsigned long long)(costs->combine_path_bytes_per_s / 2));
     const char *path = test_write_text(test_temp_dir(), "h200-hgx.yaml", text);
+    struct sim_calibrate_file file;
+    ck_assert_int_eq(sim_calibrate_file_read(path, &file, err, sizeof err), 0);
     const struct sim_calibrate_options options = {
-        .machine_path = path, .mode = "", .threads = 1, .rounds = 20};
+        .files = &file, .file_count = 1, .mode = "", .threads = 1, .rounds = 20};
     struct sim_calibration made;
     ck_assert_msg(sim_calibrate(&measured, &options, &made, err, sizeof err) == 0, "%s", err);
     ck_assert_uint_eq(made.knob_count, 4);
@@ -201,9 +201,13 @@ START_TEST(wrong_numbers_come_back_from_rows_with_spikes)
     }
     ck_assert_uint_eq(made.knobs[3].after, 40000);
     ck_assert_double_ge(made.knobs[3].relative_error, 1);
-    ck_assert_int_eq(
-        fabric_machine_parse("again.yaml", made.text, made.text_bytes, &truth, err, sizeof err), 0);
+    size_t bytes;
+    char *fitted = sim_knobs_write(&file, 0, made.knobs, made.knob_count, &bytes);
+    ck_assert_int_eq(fabric_machine_parse("again.yaml", fitted, bytes, &truth, err, sizeof err), 0);
     ck_assert_uint_eq(truth.costs.ll.publish_ps, made.knobs[0].after);
+    ck_assert_uint_eq(made.machines[0]->costs.ll.publish_ps, made.knobs[0].after);
+    free(fitted);
+    sim_calibrate_files_free(&file, 1);
     sim_calibration_free(&made);
 }
 END_TEST
@@ -229,9 +233,9 @@ START_TEST(the_command_refuses_in_one_line)
                "fast");
     ck_assert_int_eq(output.status, 2);
     ck_assert(!test_exists(out));
-    const char *mine = test_write_text(folder, "h200-hgx.yaml",
-                                       "inherits: h200-hgx\nll:\n  dispatch_launch_us: 2\n");
-    TEST_EPSIM(&output, "calibrate", "--measured", csv, "--machine", mine, "-o", out, "--json");
+    const char *known = test_write_text(folder, "h200-hgx.yaml",
+                                        "inherits: h200-hgx\nll:\n  dispatch_launch_us: 2\n");
+    TEST_EPSIM(&output, "calibrate", "--measured", csv, "--machine", known, "-o", out, "--json");
     ck_assert_msg(output.status == 0, "%s", output.err);
     ck_assert(test_exists(out));
 }

@@ -2,15 +2,23 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 #include "sim/accuracy.h"
+#include "sim/calibrate.h"
 #include "sim/predict.h"
+#include "sim/rng.h"
 #include "tools/commands.h"
 #include "tools/table.h"
+
+enum { SPLIT_ROUNDS = 8 };
 
 static const char *const options[] = {"threads", NULL};
 
 static const struct command_flag flags[] = {
     {"measured", "CSV", "rows to predict; its header line tells the kind"},
+    {"mode", "MODE", "only rows of ll, or of normal"},
+    {"split", NULL, "fit the machines to half of the rows, judge them on the other half"},
     {"rows", NULL, "print every row, not only the groups"},
     {NULL, NULL, NULL},
 };
@@ -111,9 +119,94 @@ static void print_table(const struct sim_accuracy *accuracy)
     table_close(table);
 }
 
-static int report(const struct command_line *line, const struct sim_measured *measured)
+/* Keep the rows that keep says, in order. */
+static void select_rows(struct sim_measured *measured, const bool *keep)
 {
-    const struct sim_predict_options wanted = {.threads = line->settings.threads};
+    size_t count = 0;
+    for (size_t i = 0; i < measured->count; i++)
+        if (keep[i]) measured->rows[count++] = measured->rows[i];
+    measured->count = count;
+}
+
+/* One half of the rows by a digest of their ids (FNV-1a, mixed), so that the same row is always in
+ * the same half, whatever stands around it. */
+static bool in_first_half(const struct sim_measured_row *row)
+{
+    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    for (const char *c = row->id; *c != '\0'; c++)
+        digest = (digest ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+    return sim_rng_mix(digest) % 2 == 0;
+}
+
+static void progress(void *context, unsigned round, double loss)
+{
+    (void)context;
+    fprintf(stderr, "\rfitting one half: round %u: loss %.4f ", round + 1, loss);
+}
+
+/* Fit every preset that the rows name to one half; leave the other half in *measured, and its
+ * machines in *fitted. */
+static int fit_half(const struct command_line *line, const char *mode,
+                    struct sim_measured *measured, bool *judged, struct sim_calibration *fitted,
+                    char *err, size_t err_len)
+{
+    struct sim_calibrate_file files[SIM_CALIBRATE_FILES_MAX];
+    bool *half = judged + measured->count;
+    const int64_t count =
+        sim_calibrate_files_of(measured, files, SIM_CALIBRATE_FILES_MAX, err, err_len);
+    if (count < 0) return -1;
+    for (size_t i = 0; i < measured->count; i++) {
+        half[i] = in_first_half(&measured->rows[i]);
+        judged[i] = !half[i];
+    }
+    const struct sim_calibrate_options wanted = {
+        .files = files,
+        .file_count = (size_t)count,
+        .mode = mode,
+        .wanted = half,
+        .threads = line->settings.threads,
+        .rounds = SPLIT_ROUNDS,
+        .report = isatty(STDERR_FILENO) && !line->json ? progress : NULL};
+    const int status = sim_calibrate(measured, &wanted, fitted, err, err_len);
+    if (wanted.report) fputc('\n', stderr);
+    sim_calibrate_files_free(files, (size_t)count);
+    if (status != 0) return -1;
+    size_t kept = 0;
+    for (size_t i = 0; i < measured->count; i++)
+        if (judged[i]) fitted->machines[kept++] = fitted->machines[i];
+    if (!line->json)
+        printf("Machines fitted to %zu rows (median error there %.1f %%, before %.1f %%); judged on"
+               " the other %zu.\n",
+               fitted->rows, 100 * fitted->median_after, 100 * fitted->median_before, kept);
+    select_rows(measured, judged);
+    return 0;
+}
+
+static int predict(const struct command_line *line, struct sim_measured *measured,
+                   uint64_t *predicted_ps, uint64_t *floor_ps, char *err, size_t err_len)
+{
+    const char *mode = command_line_flag(line, "mode");
+    struct sim_predict_options wanted = {.threads = line->settings.threads};
+    struct sim_calibration fitted = {.rows = 0};
+    bool *keep = (bool *)calloc(2 * measured->count + 1, sizeof *keep);
+    int status = keep ? 0 : -1;
+
+    if (!keep) snprintf(err, err_len, "out of memory");
+    for (size_t i = 0; status == 0 && i < measured->count; i++)
+        keep[i] = !mode || strcmp(measured->rows[i].mode, mode) == 0;
+    if (status == 0) select_rows(measured, keep);
+    if (status == 0 && command_line_flag(line, "split")) {
+        status = fit_half(line, mode ? mode : "", measured, keep, &fitted, err, err_len);
+        wanted.machines = fitted.machines;
+    }
+    if (status == 0) status = sim_predict(measured, &wanted, predicted_ps, floor_ps, err, err_len);
+    sim_calibration_free(&fitted);
+    free(keep);
+    return status;
+}
+
+static int report(const struct command_line *line, struct sim_measured *measured)
+{
     struct sim_accuracy accuracy = {.count = 0};
     uint64_t *predicted_ps = (uint64_t *)calloc(2 * measured->count + 1, sizeof *predicted_ps);
     uint64_t *floor_ps = predicted_ps ? predicted_ps + measured->count : NULL;
@@ -122,7 +215,7 @@ static int report(const struct command_line *line, const struct sim_measured *me
 
     if (!predicted_ps)
         status = command_fail(&spec, EXIT_ENVIRONMENT, err);
-    else if (sim_predict(measured, &wanted, predicted_ps, floor_ps, err, sizeof err) != 0 ||
+    else if (predict(line, measured, predicted_ps, floor_ps, err, sizeof err) != 0 ||
              sim_accuracy_compute(measured, predicted_ps, floor_ps, &accuracy, err, sizeof err))
         status = command_fail(&spec, EXIT_USAGE, err);
     else if (line->json)
@@ -146,6 +239,9 @@ int cmd_accuracy(int argc, char **argv)
 
     if (status >= 0) return status;
     const char *path = command_line_flag(&line, "measured");
+    const char *mode = command_line_flag(&line, "mode");
+    if (mode && strcmp(mode, "ll") != 0 && strcmp(mode, "normal") != 0)
+        return command_fail(&spec, EXIT_USAGE, "--mode: must be ll or normal");
     if (!path) return command_fail(&spec, EXIT_USAGE, "--measured CSV is missing");
     if (sim_measured_read(path, &measured, err, sizeof err) != 0)
         return command_fail(&spec, EXIT_USAGE, err);

@@ -1,6 +1,7 @@
 /* tools/cmd_calibrate.c - `epsim calibrate`: a machine file fitted to measurements. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "sim/calibrate.h"
@@ -93,12 +94,17 @@ static void print_report(const struct sim_calibration *made)
            100 * made->p90_after);
 }
 
-static int write_file(const char *path, const struct sim_calibration *made)
+static int write_file(const char *path, const struct sim_calibrate_file *from,
+                      const struct sim_calibration *made)
 {
     char err[512];
-    FILE *file = fopen(path, "wb");
-    const bool written = file && fwrite(made->text, 1, made->text_bytes, file) == made->text_bytes;
-    if (file && fclose(file) == 0 && written) return EXIT_OK;
+    size_t bytes = 0;
+    char *text = sim_knobs_write(from, 0, made->knobs, made->knob_count, &bytes);
+    FILE *file = text ? fopen(path, "wb") : NULL;
+    const bool written = file && fwrite(text, 1, bytes, file) == bytes;
+    const bool closed = file && fclose(file) == 0;
+    free(text);
+    if (written && closed) return EXIT_OK;
     if (file) (void)remove(path);
     snprintf(err, sizeof err, "%.256s: cannot be written", path);
     return command_fail(&spec, EXIT_ENVIRONMENT, err);
@@ -113,7 +119,7 @@ static int run(const struct command_line *line, const char *out,
     const int result = sim_calibrate(measured, wanted, &made, err, err_bytes);
     if (wanted->report) fputc('\n', stderr);
     if (result != 0) return command_fail(&spec, EXIT_USAGE, err);
-    int status = write_file(out, &made);
+    int status = write_file(out, wanted->files, &made);
     if (status == EXIT_OK && line->json)
         status = command_print_json(document(&made));
     else if (status == EXIT_OK)
@@ -126,6 +132,7 @@ int cmd_calibrate(int argc, char **argv)
 {
     struct command_line line;
     struct sim_measured measured = {.count = 0};
+    struct sim_calibrate_file file = {.text = NULL};
     uint64_t rounds = ROUNDS;
     char err[512];
     int status = command_line_parse(&spec, argc, argv, &line);
@@ -142,10 +149,14 @@ int cmd_calibrate(int argc, char **argv)
         return command_fail(&spec, EXIT_USAGE, "--mode: must be ll or normal");
     if (limit && sim_parse_u64(limit, 1, ROUNDS_MAX, &rounds) != 0)
         return command_fail(&spec, EXIT_USAGE, "--rounds: must be a whole number from 1 to 1000");
-    if (sim_measured_read(path, &measured, err, sizeof err) != 0)
+    if (sim_calibrate_file_read(machine, &file, err, sizeof err) != 0 ||
+        sim_measured_read(path, &measured, err, sizeof err) != 0) {
+        sim_calibrate_files_free(&file, 1);
         return command_fail(&spec, EXIT_USAGE, err);
+    }
     const struct sim_calibrate_options wanted = {
-        .machine_path = machine,
+        .files = &file,
+        .file_count = 1,
         .mode = mode ? mode : "",
         .threads = line.settings.threads,
         .rounds = (unsigned)rounds,
@@ -157,6 +168,7 @@ int cmd_calibrate(int argc, char **argv)
     } else {
         status = run(&line, out, &measured, &wanted);
     }
+    sim_calibrate_files_free(&file, 1);
     sim_measured_free(&measured);
     return status;
 }
