@@ -81,7 +81,8 @@ int gpu_direct_normal_combine(struct gpu_direct *direct, const struct gpu_routin
                               char *err, size_t err_len);
 
 /* Timing. What is enqueued after gpu_direct_hold starts on all GPUs together once gpu_direct_go is
- * called, by which time everything that is to be timed must be enqueued. */
+ * called, by which time everything that is to be timed must be enqueued. Its kernels must have run
+ * before: CUDA loads a kernel when it is first wanted, and may wait for what runs to do so. */
 int gpu_direct_hold(struct gpu_direct *direct, char *err, size_t err_len);
 int gpu_direct_go(struct gpu_direct *direct, char *err, size_t err_len);
 /* Waits. kernel_ns [ranks]: the last launch of each rank, from its first block's start to its last

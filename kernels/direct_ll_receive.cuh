@@ -153,6 +153,7 @@ receive_part(const struct dispatch_args &args, const struct block &block, uint32
 
     if (lane_id() == 0)
         seen = await_flag(common.watch, flag, 2 * common.number, DIRECT_AWAIT_RECORD, token);
+    __syncwarp(); /* What lane 0 has seen to be there, the others may read now. */
     seen = __shfl_sync(FULL_WARP, seen, 0);
     if (seen % 2 == 0) return; /* It does not come here. */
     const uint4 *payload = (const uint4 *)record;
