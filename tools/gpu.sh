@@ -18,9 +18,11 @@ if [ "$mode" = pack ]; then
     data=${EPSIM_DATA:?EPSIM_DATA names the folder with golden/ and traces/}
     make "-j$(nproc)" STATIC=1 all build/test-gpu || exit 1
     mkdir -p "$dir/lib" "$dir/traces"
-    cp -r "$data/golden" "$dir/" && cp "$data"/traces/gptoss20b_{topk_ids,offsets}.npy "$dir/traces/"
+    cp -r "$data/golden" "$dir/"
+    cp "$data"/traces/gptoss20b_{topk_ids,offsets}.npy "$dir/traces/"
     strip -o "$dir/epsim" build/epsim && strip -o "$dir/test-gpu" build/test-gpu || exit 1
-    ldd "$dir/test-gpu" | sed -n 's/.*libsubunit.* => \([^ ]*\) .*/\1/p' | xargs -rI{} cp {} "$dir/lib/"
+    ldd "$dir/test-gpu" | sed -n 's/.*libsubunit.* => \([^ ]*\) .*/\1/p' |
+        xargs -rI{} cp {} "$dir/lib/"
     cp tests/golden/gpu_*.csv "$dir/" 2>/dev/null
     du -sh "$dir"
     exit 0
@@ -41,7 +43,7 @@ step() # step NAME SECONDS COMMAND...: run it, keep its output in OUT/NAME.log, 
     timeout -k 10 "$limit_s" "$@" >"$out/$name.log" 2>&1
     status=$?
     tail -n "${show:-4}" "$out/$name.log"
-    times+=("gpu: $name $((SECONDS - before_s)) s$([ $status = 0 ] || echo ", FAILED with status $status")")
+    times+=("gpu: $name $((SECONDS - before_s)) s, status $status")
     [ $status = 0 ] || failed=1
 }
 
