@@ -161,6 +161,18 @@ $(BUILD)/gen/models.c: tools/embed.sh $(BUILD)/gen/embedded.list $(MODELS)
 $(BUILD)/gen/schema.c: tools/embed.sh $(BUILD)/gen/embedded.list $(SCHEMA)
 	$(call embed,embedded_schema $(SCHEMA))
 
+# The machine files' costs come from measurements: parents first, since children inherit. The
+# binary embeds the files, so each fit is built in before the next.
+FITTED := h100-hgx h200-hgx h200-pair b200-hgx
+machines: $(BUILD)/epsim ## fit the shipped machine files to EPSIM_DATA=DIR/measured (20 minutes)
+	@test -r "$(EPSIM_DATA)/measured/calibrate.csv" || \
+	    { echo "machines: EPSIM_DATA=DIR must name a folder with measured/calibrate.csv"; exit 2; }
+	+@set -e; for machine in $(FITTED); do echo "fitting $$machine"; \
+	    $(BUILD)/epsim calibrate --measured "$(EPSIM_DATA)/measured/calibrate.csv" \
+	        --machine fabric/machines/$$machine.yaml -o $(BUILD)/$$machine.yaml; \
+	    cp $(BUILD)/$$machine.yaml fabric/machines/$$machine.yaml; \
+	    $(MAKE) --no-print-directory $(BUILD)/epsim; done
+
 # --- tests -----------------------------------------------------------------------------------
 $(BUILD)/test-runner: $(TEST_OBJ) $(BUILD)/libepsim.a $(BUILD)/flags.link
 	$(call say,LINK,$@)
@@ -273,4 +285,4 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 FORCE:
-.PHONY: all objects runner setup test test-gpu check-one long asan fuzz fuzz-programs demo tidy install install-files clean help FORCE
+.PHONY: machines all objects runner setup test test-gpu check-one long asan fuzz fuzz-programs demo tidy install install-files clean help FORCE

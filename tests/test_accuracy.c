@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "sim/accuracy.h"
+#include "sim/predict.h"
 #include "tests/support.h"
 
 Suite *accuracy_suite(void);
@@ -188,6 +189,50 @@ START_TEST(files_that_cannot_be_predicted_are_refused)
 }
 END_TEST
 
+/* What DeepEP published (docs/legacy.md): 128 tokens, hidden 7168, top-8 of 256, H800 and CX7, of
+ * an older build. Nothing was fitted to it: machine and rank counts are not those of the fit. */
+START_TEST(published_times_lie_within_a_third)
+{
+    static const struct {
+        const char *machine;
+        uint32_t ep;
+        double dispatch_us, combine_us;
+    } published[] = {{"h800-hgx", 8, 77, 114},         {"h800-hgx", 16, 118, 195},
+                     {"h800-hgx", 32, 155, 273},       {"h800-hgx", 64, 173, 314},
+                     {"h800-hgx-nonvl", 8, 163, 318},  {"h800-hgx-nonvl", 16, 173, 329},
+                     {"h800-hgx-nonvl", 32, 182, 350}, {"h800-hgx-nonvl", 64, 186, 353}};
+    enum { COUNT = 2 * sizeof published / sizeof published[0] };
+    struct sim_measured_row rows[COUNT];
+    const struct sim_measured measured = {SIM_MEASURED_CALIBRATE, COUNT, rows};
+    const struct sim_predict_options options = {.threads = 1};
+    uint64_t predicted_ps[COUNT];
+    size_t close = 0;
+    char err[256] = "";
+    for (size_t i = 0; i < COUNT; i++) {
+        const bool combine = i % 2;
+        rows[i] = row(published[i / 2].machine, combine ? "combine" : "dispatch", "A");
+        strcpy(rows[i].dtype, "fp8");
+        rows[i].ep = published[i / 2].ep;
+        rows[i].gpus_per_node = 8;
+        rows[i].tokens = 128;
+        rows[i].hidden = 7168;
+        rows[i].topk = 8;
+        rows[i].experts = 256;
+        rows[i].measured_ps = (uint64_t)(1e6 * (combine ? published[i / 2].combine_us
+                                                        : published[i / 2].dispatch_us));
+    }
+    ck_assert_msg(sim_predict(&measured, &options, predicted_ps, NULL, err, sizeof err) == 0, "%s",
+                  err);
+    for (size_t i = 0; i < COUNT; i++) {
+        const double ratio = (double)predicted_ps[i] / (double)rows[i].measured_ps;
+        ck_assert_msg(ratio > 0.67 && ratio < 1.33, "%s EP%u %s: %f of the published time",
+                      rows[i].machine, rows[i].ep, rows[i].op, ratio);
+        close += ratio > 0.9 && ratio < 1.1;
+    }
+    ck_assert_uint_ge(close, COUNT * 3 / 4);
+}
+END_TEST
+
 Suite *accuracy_suite(void)
 {
     Suite *suite = suite_create("accuracy");
@@ -196,6 +241,7 @@ Suite *accuracy_suite(void)
     tcase_add_test(tests, the_total_leaves_grade_c_out);
     tcase_add_test(tests, the_line_of_a_curve_is_exact_on_a_line);
     tcase_add_test(tests, ids_fall_back_to_file_and_line);
+    tcase_add_test(tests, published_times_lie_within_a_third);
     tcase_add_test(tests, rows_come_out_in_the_order_of_the_file);
     tcase_add_test(tests, files_that_cannot_be_predicted_are_refused);
     suite_add_tcase(suite, tests);

@@ -29,7 +29,12 @@ static const struct command_spec spec = {
     .summary =
         "Predict every row of a file of measurements and say how far off. Beside the model:\n"
         "rule = bytes over the datasheet rate of the busiest link; line = the best\n"
-        "a + b x tokens of each curve, fitted to the same rows.",
+        "a + b x tokens of each curve, fitted to the same rows.\n\n"
+        "Columns of the CSV, in any order, others ignored: machine (preset or path), nodes,\n"
+        "gpus_per_node, mode (ll, normal), op (dispatch, combine; ll also with _send, _recv: the\n"
+        "halves of hook mode; normal also with _notify), ep, tokens_per_rank, hidden, topk,\n"
+        "experts, dispatch_dtype (fp8, bf16), comm_sms (normal), us; may be missing: id, grade,\n"
+        "stack, capacity.",
     .example = "epsim accuracy --measured calibrate.csv",
     .options = options,
     .flags = flags,
