@@ -30,12 +30,20 @@ static inline uint64_t normal_serve(struct normal_server *server, uint64_t now_p
     server->free_ps = now_ps + wait_ps + work_ps;
     server->busy_ps += work_ps;
     server->rows += rows;
-    server->stall_ps += wait_ps;
+    if (wait_ps > 0) { /* The backlog in requests of this one's size. */
+        server->stall_ps += wait_ps;
+        const uint64_t ahead = work_ps > 0 ? (wait_ps + work_ps - 1) / work_ps : 1;
+        if (ahead > server->queue_peak) server->queue_peak = ahead;
+    }
     return server->free_ps;
 }
 
-/* Work of a block: it waits for its turn, then takes the longer of its own chain (one warp after
- * another's row) and the block's throughput. Returns when it is done. */
+/* Work of a block's warps: chain_ps is what they need by themselves, one row after another, row_ps
+ * what a row takes of the block's throughput. Returns when the work is done.
+ *
+ * Sums, partial sums and single warps (normal_work) wait for their turn and then run their chain;
+ * a group of warps on a long chunk (normal_shared_work) runs its chain while others' work passes
+ * in between. Both end no earlier than the block has served them. */
 static inline uint64_t normal_work(struct normal_server *block, uint64_t now_ps, uint64_t rows,
                                    uint64_t row_ps, uint64_t chain_ps)
 {
@@ -43,8 +51,6 @@ static inline uint64_t normal_work(struct normal_server *block, uint64_t now_ps,
     const uint64_t chained_ps = end_ps - rows * row_ps + chain_ps;
     return chained_ps > end_ps ? chained_ps : end_ps;
 }
-
-/* The same where a job is so long that others' work passes in between: the chain runs on. */
 static inline uint64_t normal_shared_work(struct normal_server *block, uint64_t now_ps,
                                           uint64_t rows, uint64_t row_ps, uint64_t chain_ps)
 {
