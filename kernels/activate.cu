@@ -11,17 +11,15 @@
 #include "kernels/quantise.cuh"
 #include "ref/mathfn.h"
 
-enum { STEP_VECTORS = STEP_CHANNELS / LANE_CHANNELS };
-
 struct activate {
     struct gpu_rule rule;
     const uint4 *gate, *up;
-    uint2 *codes;
+    uint4 *codes;
     float *scales;
     const int32_t *masked; /* Rows of each run of capacity rows, or NULL: all. */
     uint64_t capacity;
-    uint64_t vectors; /* All of the launch. */
-    uint32_t row_vectors;
+    uint64_t lanes;     /* Sixteens of channels: all of the launch's... */
+    uint32_t row_lanes; /* ...and a row's. */
 };
 
 static __device__ __forceinline__ uint32_t product(uint32_t gate, uint32_t up)
@@ -30,39 +28,47 @@ static __device__ __forceinline__ uint32_t product(uint32_t gate, uint32_t up)
                      __fmul_rn(ref_silu(bf16_high(gate)), bf16_high(up)));
 }
 
-static __device__ __forceinline__ bool is_valid(const struct activate &activate, uint64_t v)
+static __device__ __forceinline__ uint4 products(uint4 gate, uint4 up)
 {
-    if (v >= activate.vectors) return false;
+    return make_uint4(product(gate.x, up.x), product(gate.y, up.y), product(gate.z, up.z),
+                      product(gate.w, up.w));
+}
+
+static __device__ __forceinline__ bool is_valid(const struct activate &activate, uint64_t at)
+{
+    if (at >= activate.lanes) return false;
     if (activate.masked == NULL) return true;
-    const uint64_t row = v / activate.row_vectors;
+    const uint64_t row = at / activate.row_lanes;
     return (int64_t)(row % activate.capacity) < activate.masked[row / activate.capacity];
 }
 
+template <enum cast_form FORM>
 static __global__ void __launch_bounds__(GPU_THREADS) activate_kernel(struct activate activate)
 {
-    const uint64_t steps = (activate.vectors + STEP_VECTORS - 1) / STEP_VECTORS;
+    const uint64_t steps = (activate.lanes + WARP - 1) / WARP;
     for (uint64_t step = grid_warp(); step < steps; step += grid_warps()) {
-        uint4 x[2];
-        uint2 codes[2];
-        float stored[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const uint64_t v = step * STEP_VECTORS + half * WARP + lane_id();
-            x[half] = make_uint4(0, 0, 0, 0);
-            if (!is_valid(activate, v)) continue;
-            const uint4 gate = load_once(activate.gate + v), up = load_once(activate.up + v);
-            x[half] = make_uint4(product(gate.x, up.x), product(gate.y, up.y),
-                                 product(gate.z, up.z), product(gate.w, up.w));
-        }
-        quantise_step(activate.rule, x, codes, stored);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const uint64_t v = step * STEP_VECTORS + half * WARP + lane_id();
-            if (!is_valid(activate, v)) continue;
-            __stcs(activate.codes + v, codes[half]);
-            if (v % LANES_PER_GROUP == 0) activate.scales[v / LANES_PER_GROUP] = stored[half];
-        }
+        const uint64_t at = step * WARP + lane_id();
+        const bool valid = is_valid(activate, at);
+        uint4 x[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)}, codes;
+        for (int half = 0; valid && half < 2; half++)
+            x[half] = products(load_once(activate.gate + 2 * at + half),
+                               load_once(activate.up + 2 * at + half));
+        const float stored = quantise_step<FORM>(activate.rule, x, &codes);
+        if (!valid) continue;
+        store_once(activate.codes + at, codes);
+        if (at % LANES_PER_GROUP == 0) activate.scales[at / LANES_PER_GROUP] = stored;
     }
+}
+
+template <enum cast_form FORM>
+static int launch(const struct gpu_device *device, const struct activate *activate, char *err,
+                  size_t err_len)
+{
+    GPU_LAUNCH(activate_kernel<FORM>,
+               gpu_grid(device, activate->lanes / WARP + 1, activate_kernel<FORM>), GPU_THREADS, 0,
+               device->stream, *activate);
+    GPU_TRY(cudaGetLastError());
+    return 0;
 }
 
 int gpu_launch_activate(const struct gpu_device *device, uint32_t recipe, uint32_t inter,
@@ -77,17 +83,17 @@ int gpu_launch_activate(const struct gpu_device *device, uint32_t recipe, uint32
     activate.rule = gpu_recipe_of(recipe).rule;
     activate.gate = (const uint4 *)gate;
     activate.up = (const uint4 *)up;
-    activate.codes = (uint2 *)codes;
+    activate.codes = (uint4 *)codes;
     activate.scales = (float *)scales;
     activate.masked = masked;
     activate.capacity = capacity;
-    activate.row_vectors = inter / LANE_CHANNELS;
-    activate.vectors = rows * activate.row_vectors;
-    GPU_LAUNCH(activate_kernel,
-               gpu_grid(device, activate.vectors / STEP_VECTORS + 1, activate_kernel), GPU_THREADS,
-               0, device->stream, activate);
-    GPU_TRY(cudaGetLastError());
-    return 0;
+    activate.row_lanes = inter / LANE_CHANNELS;
+    activate.lanes = rows * activate.row_lanes;
+    switch (cast_form_of(&activate.rule)) {
+    case CAST_LL: return launch<CAST_LL>(device, &activate, err, err_len);
+    case CAST_MULTIPLY: return launch<CAST_MULTIPLY>(device, &activate, err, err_len);
+    default: return launch<CAST_DIVIDE>(device, &activate, err, err_len);
+    }
 }
 
 extern "C" int gpu_expert_activate(struct gpu *gpu, uint32_t recipe, uint32_t rank,

@@ -7,32 +7,47 @@
  * Bytes that must move: every landed row once, every source row once (a token that goes to several
  * experts is read again, from the L2: senders issue its messages one after the other).
  *
- * Launch: a warp a row, eight 16-byte loads in flight a lane, grid-stride over the moves. */
+ * Launch: a warp a row, eight 16-byte loads in flight a lane, grid-stride over the moves. Whole
+ * sectors of 32 bytes are moved: a part of one would cost the memory a read of the rest. */
 #include "kernels/device.cuh"
 #include "kernels/gpu_private.cuh"
 
+enum { SECTOR_VECTORS = 2 };
+
 struct gpu_address_move {
-    const uint4 *src;
+    const uint4 *src; /* Rows, not messages. */
     uint4 *dst;
-    uint32_t corrupt_byte;
+    uint32_t corrupt_byte; /* Of the row. */
     uint32_t corrupt_xor;
 };
 
 static __global__ void __launch_bounds__(GPU_THREADS)
     deliver_kernel(const struct gpu_address_move *__restrict__ moves, uint64_t count,
-                   uint32_t row_vectors)
+                   uint32_t first, uint32_t end)
 {
     enum { UNROLL = 8 };
+    /* The lane's first vector, on a line; where it stands before the message it is left out. */
+    const uint32_t begin = first / (GPU_LINE_BYTES / 16) * (GPU_LINE_BYTES / 16) + lane_id();
+    const int32_t skipped = (int32_t)first - (int32_t)begin;
+
     for (uint64_t m = grid_warp(); m < count; m += grid_warps()) {
         const struct gpu_address_move move = moves[m];
-        for (uint32_t base = lane_id(); base < row_vectors; base += UNROLL * WARP) {
+        const uint4 *from = move.src + begin;
+        uint4 *to = move.dst + begin;
+        int32_t left = (int32_t)end - (int32_t)begin;
+        /* Not load_once: another move may read the row again. */
+#pragma unroll 1
+        for (bool skip = skipped > 0; __any_sync(FULL_WARP, left > 0); skip = false) {
             uint4 held[UNROLL];
 #pragma unroll
             for (int i = 0; i < UNROLL; i++)
-                if (base + i * WARP < row_vectors) held[i] = move.src[base + i * WARP];
+                if (left > i * WARP && !(i == 0 && skip)) held[i] = from[i * WARP];
 #pragma unroll
             for (int i = 0; i < UNROLL; i++)
-                if (base + i * WARP < row_vectors) store_once(move.dst + base + i * WARP, held[i]);
+                if (left > i * WARP && !(i == 0 && skip)) store_once(to + i * WARP, held[i]);
+            from += UNROLL * WARP;
+            to += UNROLL * WARP;
+            left -= UNROLL * WARP;
         }
         if (move.corrupt_xor == 0) continue;
         __syncwarp(); /* The byte below was stored by another lane. */
@@ -70,7 +85,8 @@ static void stamp_rows(struct gpu *gpu, const struct gpu_move *moves, uint64_t c
 
 /* The moves that leave one GPU and are not lost to a later one, as addresses. Returns how many. */
 static uint64_t resolve(struct gpu *gpu, uint32_t device, const struct gpu_move *moves,
-                        uint64_t count, const struct gpu_buffer *src, const struct gpu_buffer *dst)
+                        uint64_t count, uint64_t lead, const struct gpu_buffer *src,
+                        const struct gpu_buffer *dst)
 {
     struct gpu_span from = {0, 0, device}, to = {0, 0, 0};
     uint64_t kept = 0;
@@ -89,7 +105,7 @@ static uint64_t resolve(struct gpu *gpu, uint32_t device, const struct gpu_move 
         struct gpu_address_move *made = &gpu->moves[kept++];
         made->src = (const uint4 *)(gpu_base(src, &from) + move->src_row * src->row_bytes);
         made->dst = (uint4 *)(gpu_base(dst, &to) + move->dst_row * dst->row_bytes);
-        made->corrupt_byte = move->corrupt_byte;
+        made->corrupt_byte = (uint32_t)lead + move->corrupt_byte;
         made->corrupt_xor = move->corrupt_xor;
     }
     return kept;
@@ -102,19 +118,20 @@ static int copy_rows(const struct gpu_device *device, char *err, size_t err_len)
     GPU_TRY(cudaSetDevice(device->ordinal));
     GPU_LAUNCH(deliver_kernel, gpu_grid(device, device->moves_staged, deliver_kernel), GPU_THREADS,
                0, device->stream, (const struct gpu_address_move *)device->staging,
-               device->moves_staged, device->move_vectors);
+               device->moves_staged, device->move_first, device->move_end);
     GPU_TRY(cudaGetLastError());
     return 0;
 }
 
-static int launch(struct gpu *gpu, uint32_t device_index, uint64_t count, uint64_t row_bytes,
-                  char *err, size_t err_len)
+static int launch(struct gpu *gpu, uint32_t device_index, uint64_t count,
+                  const struct gpu_slot *slot, char *err, size_t err_len)
 {
     struct gpu_device *device = &gpu->device[device_index];
     const uint64_t bytes = count * sizeof *gpu->moves;
 
     device->moves_staged = count;
-    device->move_vectors = (uint32_t)(row_bytes / sizeof(uint4));
+    device->move_first = (uint32_t)(slot->lead / sizeof(uint4)) / SECTOR_VECTORS * SECTOR_VECTORS;
+    device->move_end = (uint32_t)((slot->lead + slot->bytes + 31) / 32) * SECTOR_VECTORS;
     if (count == 0) return 0;
     if (gpu_stage(device, bytes, err, err_len) != 0) return -1;
     GPU_TRY(cudaSetDevice(device->ordinal));
@@ -131,17 +148,18 @@ extern "C" int gpu_deliver_again(struct gpu *gpu, char *err, size_t err_len)
 }
 
 extern "C" int gpu_deliver(struct gpu *gpu, const struct gpu_move *moves, uint64_t count,
-                           const struct gpu_buffer *src, struct gpu_buffer *dst, char *err,
-                           size_t err_len)
+                           const struct gpu_slot *slot, const struct gpu_buffer *src,
+                           struct gpu_buffer *dst, char *err, size_t err_len)
 {
-    assert(src->row_bytes == dst->row_bytes && src->row_bytes % sizeof(uint4) == 0);
+    assert(src->row_bytes == slot->row_bytes && dst->row_bytes == slot->row_bytes);
+    assert(slot->row_bytes % GPU_LINE_BYTES == 0 && slot->lead + slot->bytes <= slot->row_bytes);
     if (count == 0) return 0;
     if (reserve_host(gpu, count, dst->rows, err, err_len) != 0) return -1;
     stamp_rows(gpu, moves, count, dst);
     if (gpu_fence(gpu, err, err_len) != 0) return -1;
     for (uint32_t d = 0; d < gpu->devices; d++) {
-        const uint64_t kept = resolve(gpu, d, moves, count, src, dst);
-        if (launch(gpu, d, kept, src->row_bytes, err, err_len) != 0) return -1;
+        const uint64_t kept = resolve(gpu, d, moves, count, slot->lead, src, dst);
+        if (launch(gpu, d, kept, slot, err, err_len) != 0) return -1;
     }
     gpu->stamp += count;
     return gpu_fence(gpu, err, err_len);

@@ -1,8 +1,6 @@
 /* kernels/device.cuh - what kernels share: wide accesses, BF16 and FP8 conversion, copies, search.
  *
- * Conversions are the hardware's; ref/bf16.h and ref/fp8.h state the same functions on bits.
- * Rows of every arena begin on 16 bytes, so accesses of 16 bytes need no head or tail but at the
- * row's end. */
+ * Conversions are the hardware's; ref/bf16.h and ref/fp8.h state the same functions on bits. */
 #ifndef KERNELS_DEVICE_CUH
 #define KERNELS_DEVICE_CUH
 
@@ -75,6 +73,18 @@ static __device__ __forceinline__ float2 e4m3_values(uint32_t pair)
     return __half22float2(__half2(halves));
 }
 
+/* About 1 / x, a unit in the last place off at most, for normal x whose reciprocal is normal. */
+static __device__ __forceinline__ float reciprocal_guess(float x)
+{
+#if defined(__CUDA_ARCH__)
+    float guess;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(guess) : "f"(x));
+    return guess;
+#else
+    return 1.0f / x;
+#endif
+}
+
 static __device__ __forceinline__ bool is_nan_bits(uint32_t bits)
 {
     return (bits & 0x7FFFFFFFu) > 0x7F800000u;
@@ -109,18 +119,40 @@ static __device__ __forceinline__ uint32_t warp_find(const uint64_t *start, uint
     return low;
 }
 
-/* One warp copies `count` vectors, eight loads in flight before the first store. */
-static __device__ __forceinline__ void warp_copy(uint4 *to, const uint4 *from, uint32_t count)
+/* Some vectors of a row on their way through one warp's registers: all loads are in flight before
+ * the first store waits, and other work may stand between. Lanes take neighbouring vectors, so a
+ * row that begins on 128 bytes is moved in whole lines. One address and constant offsets serve all
+ * accesses of a lane: `left` counts vectors from the lane's own to the end, below 1 for none. */
+struct flight {
+    enum { VECTORS = 8, SPAN = VECTORS * WARP };
+    uint4 held[VECTORS];
+
+    __device__ __forceinline__ void load(const uint4 *from, int32_t left)
+    {
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++)
+            if (left > i * WARP) held[i] = load_once(from + i * WARP);
+    }
+
+    __device__ __forceinline__ void store(uint4 *to, int32_t left) const
+    {
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++)
+            if (left > i * WARP) store_once(to + i * WARP, held[i]);
+    }
+};
+
+/* One warp goes on with a row from behind the flight's span, in the same registers: predicated
+ * loads keep others from being shared. */
+static __device__ __forceinline__ void warp_copy_rest(struct flight &flight, uint4 *to,
+                                                      const uint4 *from, int32_t left)
 {
-    enum { FLIGHT = 8 };
-    for (uint32_t base = lane_id(); base < count; base += FLIGHT * WARP) {
-        uint4 held[FLIGHT];
-#pragma unroll
-        for (int i = 0; i < FLIGHT; i++)
-            if (base + i * WARP < count) held[i] = load_once(from + base + i * WARP);
-#pragma unroll
-        for (int i = 0; i < FLIGHT; i++)
-            if (base + i * WARP < count) store_once(to + base + i * WARP, held[i]);
+#pragma unroll 1
+    for (left -= flight::SPAN; __any_sync(FULL_WARP, left > 0); left -= flight::SPAN) {
+        from += flight::SPAN;
+        to += flight::SPAN;
+        flight.load(from, left);
+        flight.store(to, left);
     }
 }
 
@@ -128,6 +160,7 @@ static __device__ __forceinline__ void warp_copy(uint4 *to, const uint4 *from, u
 static __device__ __forceinline__ void warp_copy_words(uint32_t *to, const uint32_t *from,
                                                        uint32_t count)
 {
+#pragma unroll 2
     for (uint32_t i = lane_id(); i < count; i += WARP) to[i] = from[i];
 }
 

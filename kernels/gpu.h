@@ -115,11 +115,20 @@ struct gpu_move {
     uint32_t corrupt_xor; /* 0 or 1..255. */
 };
 
-/* Land rows in the given order, src_rank's GPU storing into dst_rank's. Where two moves name the
- * same dst_row the later one stays: the earlier is never copied, so copies may run in any order.
- * Both buffers have the same row_bytes, a multiple of 16. */
+/* A message in its row of an arena. Rows are whole lines of 128 bytes, and the payload begins on
+ * one, so that every access to it is whole lines: that is worth a tenth of the memory's speed. */
+struct gpu_slot {
+    uint64_t row_bytes; /* Of the arena's buffer: a multiple of 128. */
+    uint64_t lead;      /* Where the message begins in the row. */
+    uint64_t bytes;     /* Of the message. */
+};
+
+/* Land messages in the given order, src_rank's GPU storing into dst_rank's. Where two moves name
+ * the same dst_row the later one stays: the earlier is never copied, so copies may run in any
+ * order. Both buffers have rows of the slot. */
 int gpu_deliver(struct gpu *gpu, const struct gpu_move *moves, uint64_t count,
-                const struct gpu_buffer *src, struct gpu_buffer *dst, char *err, size_t err_len);
+                const struct gpu_slot *slot, const struct gpu_buffer *src, struct gpu_buffer *dst,
+                char *err, size_t err_len);
 /* The copies of the last gpu_deliver once more, for timing them alone: no other call that waits may
  * stand between. */
 int gpu_deliver_again(struct gpu *gpu, char *err, size_t err_len);
@@ -130,8 +139,10 @@ int gpu_deliver_counts(struct gpu *gpu, uint32_t columns, uint32_t rank, uint32_
 
 /* --- low latency ----------------------------------------------------------------------------- */
 
-/* A message of ref/ll_phase.h, rounded up to 16 bytes so that rows can be moved in vectors. */
-uint64_t gpu_ll_message_stride(uint32_t hidden, uint32_t recipe);
+/* A dispatch message of ref/ll_phase.h: its 16-byte header stands right before a line. */
+struct gpu_slot gpu_ll_message(uint32_t hidden, uint32_t recipe);
+/* A row of expert output on its way home: nothing but the row. */
+struct gpu_slot gpu_ll_answer(uint32_t hidden);
 
 struct gpu_ll_rows {
     struct gpu_buffer *payload;
@@ -174,6 +185,9 @@ struct gpu_record {
     uint32_t topk;
     bool internode;
 };
+
+/* Records begin on a line: their payload is what they begin with. */
+struct gpu_slot gpu_normal_record(const struct gpu_record *record);
 
 struct gpu_normal_rows {
     struct gpu_buffer *payload;

@@ -25,7 +25,7 @@ struct gpu_device {
     uint8_t *staging; /* Of the call in hand: moves, digests. */
     uint64_t staging_bytes;
     uint64_t moves_staged; /* gpu_deliver: moves of the last call, if staging still holds them. */
-    uint32_t move_vectors;
+    uint32_t move_first, move_end; /* Vectors of a row that they copy. */
 };
 
 struct gpu_buffer {
@@ -116,6 +116,14 @@ static inline uint64_t gpu_first_row(const struct gpu_buffer *buffer, const stru
 static inline uint64_t gpu_end_row(const struct gpu_buffer *buffer, const struct gpu_span *span)
 {
     return buffer->rank_start[span->end];
+}
+
+enum { GPU_LINE_BYTES = 128 };
+
+/* A row of whole lines. */
+static inline uint64_t gpu_whole_lines(uint64_t bytes)
+{
+    return (bytes + GPU_LINE_BYTES - 1) / GPU_LINE_BYTES * GPU_LINE_BYTES;
 }
 
 enum { GPU_THREADS = 256, GPU_WARPS = GPU_THREADS / 32 };

@@ -12,17 +12,23 @@
 #include "kernels/gpu_private.cuh"
 #include "kernels/quantise.cuh"
 
-enum { FLIGHT = 2, HEADER_BYTES = 16, STEP_VECTORS = STEP_CHANNELS / LANE_CHANNELS };
+#ifndef PACK_FLIGHT
+#define PACK_FLIGHT 1
+#define PACK_BLOCKS 8
+#endif
+enum { FLIGHT = PACK_FLIGHT, HEADER_BYTES = 16 };
+enum { NO_CAST = -1 }; /* Beside enum cast_form: BF16 rows as they are. */
 
 struct ll_pack {
     struct gpu_rule rule;
-    const uint4 *x;       /* Row 0, as gpu_base. */
-    uint8_t *staged;      /* Row 0. */
-    uint64_t stride;      /* Of a message. */
-    uint64_t first_row;   /* Rows of the launch. */
-    uint32_t steps;       /* All rows' steps of 512 channels. */
-    uint32_t row_steps;   /* A row's; the last may be partial. */
-    uint32_t row_vectors; /* A row's eights of channels. */
+    const uint4 *x;     /* Row 0, as gpu_base. */
+    uint8_t *staged;    /* Payload of row 0. */
+    uint64_t stride;    /* Of a message. */
+    uint64_t first_row; /* Rows of the launch. */
+    uint32_t steps;     /* All rows' steps of 512 channels. */
+    uint32_t row_steps; /* A row's; the last may be partial. */
+    uint32_t row_lanes; /* A row's sixteens of channels. */
+    uint32_t inverse;   /* 2^32 / row_steps, rounded up: step * inverse >> 32 is its row. */
     uint32_t first_rank, rank_count;
     uint32_t experts, topk;
     const uint64_t *starts;  /* token_start. */
@@ -30,10 +36,23 @@ struct ll_pack {
     int32_t *sent_words;     /* [ranks][experts], row 0 */
 };
 
-extern "C" uint64_t gpu_ll_message_stride(uint32_t hidden, uint32_t recipe)
+extern "C" struct gpu_slot gpu_ll_message(uint32_t hidden, uint32_t recipe)
 {
     const uint64_t scales = recipe == GPU_RECIPE_BF16 ? 0 : gpu_scale_groups(hidden) * 4;
-    return (HEADER_BYTES + gpu_payload_bytes(hidden, recipe) + scales + 15) / 16 * 16;
+    const uint64_t body = gpu_payload_bytes(hidden, recipe) + scales;
+    struct gpu_slot slot;
+
+    slot.row_bytes = gpu_whole_lines(GPU_LINE_BYTES + body);
+    slot.lead = GPU_LINE_BYTES - HEADER_BYTES;
+    slot.bytes = HEADER_BYTES + body;
+    return slot;
+}
+
+extern "C" struct gpu_slot gpu_ll_answer(uint32_t hidden)
+{
+    const struct gpu_slot slot = {2 * (uint64_t)hidden, 0, 2 * (uint64_t)hidden};
+    assert(slot.row_bytes % GPU_LINE_BYTES == 0);
+    return slot;
 }
 
 /* One block: how many choices of the rank each expert has, as -count - 1. */
@@ -52,59 +71,57 @@ static __device__ void count_words(const struct ll_pack &pack, uint32_t rank, ui
         pack.sent_words[(uint64_t)rank * pack.experts + e] = -(int32_t)counts[e] - 1;
 }
 
-/* Where a step stands: its row, and the lane's first vector in the row. */
+/* Where a step stands: its row, and the lane's sixteen channels in the row. */
 struct place {
     uint64_t row;
-    uint32_t vector;
+    uint32_t lane;
 };
 
 static __device__ __forceinline__ struct place place_of(const struct ll_pack &pack, uint32_t step)
 {
-    const uint32_t row = step / pack.row_steps;
-    struct place place = {pack.first_row + row,
-                          (step - row * pack.row_steps) * STEP_VECTORS + lane_id()};
+    const uint32_t row = pack.row_steps == 1 ? step : __umulhi(step, pack.inverse);
+    struct place place = {pack.first_row + row, (step - row * pack.row_steps) * WARP + lane_id()};
     return place;
 }
 
-/* The warp that has a row's first step writes its header too. */
+/* The warp that has a row's first step writes its header too, with the 16 bytes before it: a whole
+ * sector. */
 static __device__ __forceinline__ void write_header(const struct ll_pack &pack, struct place place,
-                                                    uint8_t *message)
+                                                    uint8_t *payload)
 {
-    if (place.vector >= WARP) return;
     const uint64_t *starts = pack.starts + pack.first_rank;
     const uint32_t rank = warp_find(starts, pack.rank_count, place.row);
-    if (lane_id() == 0)
-        store_once((uint4 *)message, make_uint4((uint32_t)(place.row - starts[rank]), 0, 0, 0));
+    const uint32_t token = lane_id() == 1 ? (uint32_t)(place.row - starts[rank]) : 0;
+    if (lane_id() < 2)
+        store_once((uint4 *)(payload - 2 * HEADER_BYTES) + lane_id(), make_uint4(token, 0, 0, 0));
 }
 
-template <bool CAST>
+template <int FORM>
 static __device__ __forceinline__ void write_step(const struct ll_pack &pack, struct place place,
                                                   const uint4 held[2])
 {
-    uint8_t *message = pack.staged + place.row * pack.stride;
-    uint8_t *payload = message + HEADER_BYTES;
-    uint2 codes[2];
-    float stored[2];
+    uint8_t *payload = pack.staged + place.row * pack.stride;
+    const bool inside = place.lane < pack.row_lanes;
 
-    write_header(pack, place, message);
-    if (CAST) quantise_step(pack.rule, held, codes, stored);
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const uint32_t v = place.vector + half * WARP;
-        if (v >= pack.row_vectors) continue;
-        if (!CAST) {
-            store_once((uint4 *)payload + v, held[half]);
-            continue;
+    if (FORM == NO_CAST) {
+        if (inside) {
+            store_once((uint4 *)payload + 2 * place.lane, held[0]);
+            store_once((uint4 *)payload + 2 * place.lane + 1, held[1]);
         }
-        __stcs((uint2 *)payload + v, codes[half]);
-        if (v % LANES_PER_GROUP == 0)
-            ((float *)(payload + pack.row_vectors * sizeof(uint2)))[v / LANES_PER_GROUP] =
-                stored[half];
+    } else {
+        uint4 codes;
+        const float stored = quantise_step<(enum cast_form)FORM>(pack.rule, held, &codes);
+        float *scales = (float *)(payload + pack.row_lanes * sizeof(uint4));
+        if (inside) store_once((uint4 *)payload + place.lane, codes);
+        if (inside && place.lane % LANES_PER_GROUP == 0)
+            scales[place.lane / LANES_PER_GROUP] = stored;
     }
+    if (place.lane < WARP) write_header(pack, place, payload);
 }
 
-template <bool CAST>
-static __global__ void __launch_bounds__(GPU_THREADS) ll_pack_kernel(struct ll_pack pack)
+template <int FORM>
+static __global__ void __launch_bounds__(GPU_THREADS, FORM == CAST_LL ? PACK_BLOCKS : 1)
+    ll_pack_kernel(struct ll_pack pack)
 {
     extern __shared__ uint32_t counts[];
     if (blockIdx.x < pack.rank_count) {
@@ -118,18 +135,42 @@ static __global__ void __launch_bounds__(GPU_THREADS) ll_pack_kernel(struct ll_p
     for (uint32_t base = warp * FLIGHT; base < pack.steps; base += warps * FLIGHT) {
         uint4 held[FLIGHT][2];
 #pragma unroll
-        for (int f = 0; f < FLIGHT; f++)
+        for (int f = 0; f < FLIGHT; f++) {
+            const struct place place = place_of(pack, base + f);
+            const uint4 *from = pack.x + (place.row * pack.row_lanes + place.lane) * 2;
+            held[f][0] = held[f][1] = make_uint4(0, 0, 0, 0);
+            if (base + f >= pack.steps || place.lane >= pack.row_lanes) continue;
+            held[f][0] = load_once(from);
+            held[f][1] = load_once(from + 1);
+        }
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const struct place place = place_of(pack, base + f);
-                const uint32_t v = place.vector + half * WARP;
-                held[f][half] = make_uint4(0, 0, 0, 0);
-                if (base + f < pack.steps && v < pack.row_vectors)
-                    held[f][half] = load_once(pack.x + place.row * pack.row_vectors + v);
-            }
-#pragma unroll
         for (int f = 0; f < FLIGHT; f++)
-            if (base + f < pack.steps) write_step<CAST>(pack, place_of(pack, base + f), held[f]);
+            if (base + f < pack.steps) write_step<FORM>(pack, place_of(pack, base + f), held[f]);
+    }
+}
+
+template <int FORM>
+static int launch(const struct gpu_device *device, const struct ll_pack *pack, char *err,
+                  size_t err_len)
+{
+    const uint32_t shared_bytes = pack->experts * sizeof(uint32_t);
+    const uint64_t warps = pack->steps / FLIGHT + 1;
+
+    GPU_LAUNCH(ll_pack_kernel<FORM>,
+               pack->rank_count + gpu_grid(device, warps, ll_pack_kernel<FORM>, shared_bytes),
+               GPU_THREADS, shared_bytes, device->stream, *pack);
+    GPU_TRY(cudaGetLastError());
+    return 0;
+}
+
+static int launch_form(const struct gpu_device *device, const struct ll_pack *pack, char *err,
+                       size_t err_len)
+{
+    if (pack->rule.kind == GPU_SCALE_NONE) return launch<NO_CAST>(device, pack, err, err_len);
+    switch (cast_form_of(&pack->rule)) {
+    case CAST_LL: return launch<CAST_LL>(device, pack, err, err_len);
+    case CAST_MULTIPLY: return launch<CAST_MULTIPLY>(device, pack, err, err_len);
+    default: return launch<CAST_DIVIDE>(device, pack, err, err_len);
     }
 }
 
@@ -138,44 +179,34 @@ extern "C" int gpu_ll_pack(struct gpu *gpu, const struct gpu_routing *routing, u
                            const struct gpu_buffer *x, struct gpu_buffer *staged,
                            struct gpu_buffer *sent_words, char *err, size_t err_len)
 {
+    const struct gpu_slot slot = gpu_ll_message(hidden, recipe);
     struct gpu_span span = gpu_span_before(rank);
 
     assert(hidden % GPU_GROUP_CHANNELS == 0 && x->row_bytes == 2 * (uint64_t)hidden);
-    assert(staged->row_bytes == gpu_ll_message_stride(hidden, recipe));
+    assert(staged->row_bytes == slot.row_bytes);
     assert(sent_words->row_bytes == routing->experts * sizeof(int32_t));
     while (gpu_next_span(gpu, rank + rank_count, &span)) {
-        const struct gpu_device *device = &gpu->device[span.device];
         const uint64_t first = gpu_first_row(x, &span), rows = gpu_end_row(x, &span) - first;
         const uint32_t row_steps = (hidden + STEP_CHANNELS - 1) / STEP_CHANNELS;
-        const uint32_t ranks = span.end - span.first;
         struct ll_pack pack;
-        assert(rows * row_steps < UINT32_MAX / 2);
+        assert(rows * row_steps < UINT32_MAX / row_steps); /* Or the inverse would be too coarse. */
         pack.rule = gpu_recipe_of(recipe).rule;
         pack.x = (const uint4 *)gpu_base(x, &span);
-        pack.staged = gpu_base(staged, &span);
-        pack.stride = staged->row_bytes;
+        pack.staged = gpu_base(staged, &span) + GPU_LINE_BYTES;
+        pack.stride = slot.row_bytes;
         pack.first_row = first;
         pack.steps = (uint32_t)(rows * row_steps);
         pack.row_steps = row_steps;
-        pack.row_vectors = hidden / LANE_CHANNELS;
+        pack.row_lanes = hidden / LANE_CHANNELS;
+        pack.inverse = (uint32_t)(((UINT64_C(1) << 32) + row_steps - 1) / row_steps);
         pack.first_rank = span.first;
-        pack.rank_count = ranks;
+        pack.rank_count = span.end - span.first;
         pack.experts = routing->experts;
         pack.topk = routing->topk;
         pack.starts = (const uint64_t *)gpu_base(routing->starts, &span);
         pack.topk_idx = (const int64_t *)gpu_base(routing->topk_idx, &span);
         pack.sent_words = (int32_t *)gpu_base(sent_words, &span);
-        const uint32_t shared_bytes = routing->experts * sizeof(uint32_t);
-        const uint64_t warps = pack.steps / FLIGHT + 1;
-        if (recipe == GPU_RECIPE_BF16)
-            GPU_LAUNCH(ll_pack_kernel<false>,
-                       ranks + gpu_grid(device, warps, ll_pack_kernel<false>, shared_bytes),
-                       GPU_THREADS, shared_bytes, device->stream, pack);
-        else
-            GPU_LAUNCH(ll_pack_kernel<true>,
-                       ranks + gpu_grid(device, warps, ll_pack_kernel<true>, shared_bytes),
-                       GPU_THREADS, shared_bytes, device->stream, pack);
-        GPU_TRY(cudaGetLastError());
+        if (launch_form(&gpu->device[span.device], &pack, err, err_len) != 0) return -1;
     }
     return 0;
 }

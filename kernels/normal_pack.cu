@@ -6,14 +6,15 @@
  * Bytes that must move, a token: payload, scales, ids and weights in, the record out.
  *
  * Launch: as in ll_pack.cu the first block of every rank counts, here tokens per destination rank,
- * a warp a destination; the others copy, a warp a record. Only the payload stands on 16 bytes;
- * all that follows it is moved in words. */
+ * a warp a destination; the others copy, a warp a record, whose payload is under way while what
+ * follows it is moved in words. */
 #include "kernels/device.cuh"
 #include "kernels/gpu_private.cuh"
 #include "kernels/routing.cuh"
 
 struct normal_pack {
     struct gpu_record record;
+    uint64_t stride;        /* Of a record's row. */
     const uint8_t *payload; /* Row 0, as all below. */
     const uint8_t *scales;
     uint8_t *staged;
@@ -58,7 +59,7 @@ static __device__ __forceinline__ uint32_t tail_word(const struct normal_pack &p
     return __float_as_uint(pack.topk_weights[row * record.topk + k]);
 }
 
-static __global__ void __launch_bounds__(GPU_THREADS) normal_pack_kernel(struct normal_pack pack)
+static __global__ void __launch_bounds__(GPU_THREADS, 4) normal_pack_kernel(struct normal_pack pack)
 {
     const struct gpu_record &record = pack.record;
     if (blockIdx.x < pack.rank_count) {
@@ -67,23 +68,35 @@ static __global__ void __launch_bounds__(GPU_THREADS) normal_pack_kernel(struct 
     }
     const uint64_t counting = (uint64_t)pack.rank_count * GPU_WARPS;
     const uint64_t *starts = pack.starts + pack.first_rank;
+    const int32_t left = (int32_t)(record.payload_bytes / sizeof(uint4)) - (int32_t)lane_id();
 
     for (uint64_t row = pack.first_row + grid_warp() - counting; row < pack.end_row;
          row += grid_warps() - counting) {
-        uint8_t *bytes = pack.staged + row * record.bytes;
+        uint8_t *bytes = pack.staged + row * pack.stride;
+        const uint4 *from = (const uint4 *)(pack.payload + row * record.payload_bytes) + lane_id();
+        struct flight flight;
+        flight.load(from, left);
         const uint32_t rank = warp_find(starts, pack.rank_count, row);
         const uint32_t meta = record.internode ? (pack.first_rank + rank) / pack.ranks_per_node
                                                : (uint32_t)(row - starts[rank]);
         uint32_t *tail = (uint32_t *)(bytes + record.meta_at);
         const uint32_t tail_words = (uint32_t)(record.bytes - record.meta_at) / 4;
-        for (uint32_t w = lane_id(); w < tail_words; w += WARP)
-            tail[w] = tail_word(pack, row, meta, w);
         warp_copy_words((uint32_t *)(bytes + record.scales_at),
                         (const uint32_t *)(pack.scales + row * record.scale_bytes),
                         (uint32_t)record.scale_bytes / 4);
-        warp_copy((uint4 *)bytes, (const uint4 *)(pack.payload + row * record.payload_bytes),
-                  (uint32_t)(record.payload_bytes / sizeof(uint4)));
+#pragma unroll 1
+        for (uint32_t w = lane_id(); w < tail_words; w += WARP)
+            tail[w] = tail_word(pack, row, meta, w);
+        flight.store((uint4 *)bytes + lane_id(), left);
+        warp_copy_rest(flight, (uint4 *)bytes + lane_id(), from, left);
     }
+}
+
+extern "C" struct gpu_slot gpu_normal_record(const struct gpu_record *record)
+{
+    const struct gpu_slot slot = {gpu_whole_lines(record->bytes), 0, record->bytes};
+    assert(record->bytes % sizeof(uint4) == 0 && record->payload_bytes % sizeof(uint4) == 0);
+    return slot;
 }
 
 extern "C" int gpu_normal_pack(struct gpu *gpu, const struct gpu_routing *routing,
@@ -94,14 +107,15 @@ extern "C" int gpu_normal_pack(struct gpu *gpu, const struct gpu_routing *routin
 {
     struct gpu_span span = gpu_span_before(rank);
 
-    assert(record->bytes % sizeof(uint4) == 0 && record->payload_bytes % sizeof(uint4) == 0);
-    assert(staged->row_bytes == record->bytes && payload->row_bytes == record->payload_bytes);
+    assert(staged->row_bytes == gpu_normal_record(record).row_bytes);
+    assert(payload->row_bytes == record->payload_bytes);
     assert(sent_words->row_bytes == routing->ranks * sizeof(int32_t));
     while (gpu_next_span(gpu, rank + rank_count, &span)) {
         const struct gpu_device *device = &gpu->device[span.device];
         const uint32_t ranks = span.end - span.first;
         struct normal_pack pack;
         pack.record = *record;
+        pack.stride = staged->row_bytes;
         pack.payload = gpu_base(payload, &span);
         pack.scales = gpu_base(scales, &span);
         pack.staged = gpu_base(staged, &span);

@@ -16,6 +16,7 @@ enum { META_GPUS = 32 };
 
 struct normal_unpack {
     struct gpu_record record;
+    uint64_t stride;             /* Of a record's row. */
     const uint64_t *block_start; /* Of the launch's first block, as words and counts. */
     const int32_t *words;
     int32_t *counts;
@@ -68,7 +69,7 @@ static __device__ __forceinline__ uint32_t take_columns(const struct normal_unpa
     return bit;
 }
 
-static __global__ void __launch_bounds__(GPU_THREADS)
+static __global__ void __launch_bounds__(GPU_THREADS, 4)
     normal_unpack_kernel(struct normal_unpack unpack)
 {
     const struct gpu_record &record = unpack.record;
@@ -76,11 +77,16 @@ static __global__ void __launch_bounds__(GPU_THREADS)
          b += (uint64_t)gridDim.x * blockDim.x)
         unpack.counts[b] = ~unpack.words[b]; /* -word - 1 */
 
+    const int32_t left = (int32_t)(record.payload_bytes / sizeof(uint4)) - (int32_t)lane_id();
     for (uint64_t row = unpack.first_row + grid_warp(); row < unpack.end_row; row += grid_warps()) {
+        const uint8_t *bytes = unpack.landed + row * unpack.stride;
+        const uint32_t *meta = (const uint32_t *)(bytes + record.meta_at);
+        const uint4 *from = (const uint4 *)bytes + lane_id();
+        uint4 *to = (uint4 *)(unpack.payload + row * record.payload_bytes) + lane_id();
+        struct flight flight;
+        flight.load(from, left);
         const uint32_t block = warp_find(unpack.block_start, unpack.blocks, row);
         const int32_t count = ~unpack.words[block];
-        const uint8_t *bytes = unpack.landed + row * record.bytes;
-        const uint32_t *meta = (const uint32_t *)(bytes + record.meta_at);
         if ((int64_t)(row - unpack.block_start[block]) >= count) continue;
         const uint32_t rank = unpack.first_rank + block / unpack.ranks;
         const uint32_t mask = take_columns(unpack, rank, bytes, row);
@@ -93,8 +99,8 @@ static __global__ void __launch_bounds__(GPU_THREADS)
             warp_copy_words((uint32_t *)(unpack.scales + row * record.scale_bytes),
                             (const uint32_t *)(bytes + record.scales_at),
                             (uint32_t)record.scale_bytes / 4);
-        warp_copy((uint4 *)(unpack.payload + row * record.payload_bytes), (const uint4 *)bytes,
-                  (uint32_t)(record.payload_bytes / sizeof(uint4)));
+        flight.store(to, left);
+        warp_copy_rest(flight, to, from, left);
     }
 }
 
@@ -135,6 +141,7 @@ static struct normal_unpack fill(const struct gpu_routing *routing, uint32_t ran
     const uint64_t first_block = (uint64_t)span->first * routing->ranks;
     struct normal_unpack unpack;
     unpack.record = *record;
+    unpack.stride = landed->row_bytes;
     unpack.block_start = (const uint64_t *)gpu_base(block_start, span) + first_block;
     unpack.words = (const int32_t *)gpu_base(landed_words, span) + first_block;
     unpack.counts = (int32_t *)gpu_base(rows->counts, span) + first_block;
@@ -167,7 +174,8 @@ extern "C" int gpu_normal_unpack(struct gpu *gpu, const struct gpu_routing *rout
 {
     struct gpu_span span = gpu_span_before(rank);
 
-    assert(landed->row_bytes == record->bytes && record->topk <= GPU_TOPK_MAX);
+    assert(landed->row_bytes == gpu_normal_record(record).row_bytes);
+    assert(record->topk <= GPU_TOPK_MAX);
     assert(rows->payload->row_bytes == record->payload_bytes);
     assert(landed_words->row_bytes == routing->ranks * sizeof(int32_t));
     while (gpu_next_span(gpu, rank + rank_count, &span)) {

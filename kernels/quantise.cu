@@ -5,42 +5,69 @@
  * Bytes that must move, a channel: 2 in, 1 out, and 4 a group for its scale: 3.03. At 4.28 TB/s a
  * rank's 1024 tokens of 7168 channels take 5.2 us.
  *
- * Launch: 256 threads, grid-stride over steps of 512 channels, FLIGHT steps a warp at once: 64
- * bytes in flight a lane. Rows follow each other without gaps, so only the groups count. */
+ * Launch: a warp FLIGHT steps of 512 channels, as many warps as that takes up to what is resident,
+ * grid-stride over the rest. Rows follow each other without gaps, so only the groups count. */
 #include "kernels/gpu_private.cuh"
 #include "kernels/quantise.cuh"
 
-enum { FLIGHT = 2, STEP_VECTORS = STEP_CHANNELS / LANE_CHANNELS };
+#ifndef QUANTISE_FLIGHT
+#define QUANTISE_FLIGHT 1
+#define QUANTISE_BLOCKS 8
+#endif
+enum { FLIGHT = QUANTISE_FLIGHT };
 
-static __global__ void __launch_bounds__(GPU_THREADS)
-    quantise_kernel(struct gpu_rule rule, const uint4 *__restrict__ x, uint64_t vectors,
-                    uint2 *__restrict__ codes, float *__restrict__ scales)
+template <enum cast_form FORM>
+static __global__ void __launch_bounds__(GPU_THREADS, FORM == CAST_LL ? QUANTISE_BLOCKS : 1)
+    quantise_kernel(struct gpu_rule rule, const uint4 *__restrict__ x, uint64_t lanes,
+                    uint4 *__restrict__ codes, float *__restrict__ scales)
 {
-    const uint64_t steps = (vectors + STEP_VECTORS - 1) / STEP_VECTORS;
+    const uint32_t steps = (uint32_t)((lanes + WARP - 1) / WARP);
 
-    for (uint64_t base = grid_warp() * FLIGHT; base < steps; base += grid_warps() * FLIGHT) {
+    for (uint32_t base = (uint32_t)grid_warp() * FLIGHT; base < steps;
+         base += (uint32_t)grid_warps() * FLIGHT) {
         uint4 held[FLIGHT][2];
 #pragma unroll
-        for (int f = 0; f < FLIGHT; f++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const uint64_t v = (base + f) * STEP_VECTORS + half * WARP + lane_id();
-                held[f][half] = v < vectors ? load_once(x + v) : make_uint4(0, 0, 0, 0);
-            }
+        for (int f = 0; f < FLIGHT; f++) {
+            const uint64_t at = (uint64_t)(base + f) * WARP + lane_id();
+            held[f][0] = held[f][1] = make_uint4(0, 0, 0, 0);
+            if (at >= lanes) continue;
+            held[f][0] = load_once(x + 2 * at);
+            held[f][1] = load_once(x + 2 * at + 1);
+        }
 #pragma unroll
         for (int f = 0; f < FLIGHT; f++) {
-            uint2 made[2];
-            float stored[2];
+            const uint64_t at = (uint64_t)(base + f) * WARP + lane_id();
+            uint4 made;
             if (base + f >= steps) break;
-            quantise_step(rule, held[f], made, stored);
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const uint64_t v = (base + f) * STEP_VECTORS + half * WARP + lane_id();
-                if (v >= vectors) continue;
-                __stcs(codes + v, made[half]);
-                if (v % LANES_PER_GROUP == 0) scales[v / LANES_PER_GROUP] = stored[half];
-            }
+            const float stored = quantise_step<FORM>(rule, held[f], &made);
+            if (at >= lanes) continue;
+            store_once(codes + at, made);
+            if (at % LANES_PER_GROUP == 0) scales[at / LANES_PER_GROUP] = stored;
         }
+    }
+}
+
+template <enum cast_form FORM>
+static int launch(const struct gpu_device *device, const struct gpu_rule *rule, const uint8_t *x,
+                  uint64_t lanes, uint8_t *codes, float *scales, char *err, size_t err_len)
+{
+    assert(lanes / WARP < UINT32_MAX / 2);
+    GPU_LAUNCH(quantise_kernel<FORM>,
+               gpu_grid(device, lanes / WARP / FLIGHT + 1, quantise_kernel<FORM>), GPU_THREADS, 0,
+               device->stream, *rule, (const uint4 *)x, lanes, (uint4 *)codes, scales);
+    GPU_TRY(cudaGetLastError());
+    return 0;
+}
+
+static int launch_form(const struct gpu_device *device, const struct gpu_rule *rule,
+                       const uint8_t *x, uint64_t lanes, uint8_t *codes, float *scales, char *err,
+                       size_t err_len)
+{
+    switch (cast_form_of(rule)) {
+    case CAST_LL: return launch<CAST_LL>(device, rule, x, lanes, codes, scales, err, err_len);
+    case CAST_MULTIPLY:
+        return launch<CAST_MULTIPLY>(device, rule, x, lanes, codes, scales, err, err_len);
+    default: return launch<CAST_DIVIDE>(device, rule, x, lanes, codes, scales, err, err_len);
     }
 }
 
@@ -56,7 +83,6 @@ extern "C" int gpu_quantise(struct gpu *gpu, uint32_t recipe, uint32_t rank, uin
     while (gpu_next_span(gpu, rank + rank_count, &span)) {
         const struct gpu_device *device = &gpu->device[span.device];
         const uint64_t first = gpu_first_row(x, &span), rows = gpu_end_row(x, &span) - first;
-        const uint64_t vectors = rows * hidden / LANE_CHANNELS;
         const uint8_t *from = gpu_base(x, &span) + first * x->row_bytes;
         uint8_t *to = gpu_base(codes, &span) + first * codes->row_bytes;
         if (rows == 0) continue;
@@ -67,11 +93,9 @@ extern "C" int gpu_quantise(struct gpu *gpu, uint32_t recipe, uint32_t rank, uin
         }
         assert(scales->row_bytes == gpu_scale_groups(hidden) * sizeof(float));
         float *to_scales = (float *)(gpu_base(scales, &span) + first * scales->row_bytes);
-        GPU_LAUNCH(quantise_kernel,
-                   gpu_grid(device, vectors / STEP_VECTORS / FLIGHT + 1, quantise_kernel),
-                   GPU_THREADS, 0, device->stream, rule, (const uint4 *)from, vectors, (uint2 *)to,
-                   to_scales);
-        GPU_TRY(cudaGetLastError());
+        if (launch_form(device, &rule, from, rows * hidden / LANE_CHANNELS, to, to_scales, err,
+                        err_len) != 0)
+            return -1;
     }
     return 0;
 }

@@ -1,8 +1,12 @@
 /* kernels/quantise.cuh - one warp casts four groups of 128 BF16 channels by any recipe.
  *
- * Half a warp holds a group, eight channels a lane, so that every load is 16 bytes and every
- * store of codes 8 bytes side by side. A lane has eight channels of two groups, 256 apart: two
- * loads in flight a step, and one set of shuffles finds both maxima, packed in a register.
+ * Eight lanes hold a group, 16 channels each: two 16-byte loads and one 16-byte store a lane, and
+ * three shuffles for the maximum. A step of a warp is four groups, 512 channels.
+ *
+ * What limits a cast by memory is that it needs more than the memory: about a hundred instructions
+ * a step leave room, three hundred do not. So the low-latency recipe's arithmetic has a form of its
+ * own, in which the division is written out for the range it can meet, and the others share two
+ * general forms that read the rule.
  *
  * Finite values take the hardware's conversion. A group with an infinity or a NaN takes the
  * element loop below, which writes out what each library does, NaN signs included; for finite
@@ -13,7 +17,21 @@
 #include "kernels/device.cuh"
 #include "kernels/recipe.h"
 
-enum { STEP_GROUPS = 4, LANES_PER_GROUP = 16, LANE_CHANNELS = 8, STEP_CHANNELS = 512 };
+enum { STEP_GROUPS = 4, LANES_PER_GROUP = 8, LANE_CHANNELS = 16, STEP_CHANNELS = 512 };
+
+enum cast_form {
+    CAST_LL,       /* 448 / max(a, 1e-4), scale times fp32(1 / 448). */
+    CAST_MULTIPLY, /* Any rule that multiplies. */
+    CAST_DIVIDE    /* Any rule that divides. */
+};
+
+static inline enum cast_form cast_form_of(const struct gpu_rule *rule)
+{
+    if (rule->factor == GPU_BY_SCALE) return CAST_DIVIDE;
+    const bool ll = rule->factor == GPU_F448_OVER_MAX && rule->scale == GPU_TIMES_INV448 &&
+                    rule->round == GPU_EXACT && rule->max_floor == 1e-4f && rule->scale_floor == 0;
+    return ll ? CAST_LL : CAST_MULTIPLY;
+}
 
 struct group_scale {
     float stored; /* What is delivered. */
@@ -54,45 +72,73 @@ static __device__ __forceinline__ struct group_scale scale_of_max(const struct g
     return out;
 }
 
+/* 448 / a as IEEE has it, for a from 1e-4 to the largest finite number. Newton's steps on a guess,
+ * as the compiler's own division does them, without its test for operands that cannot come; large
+ * a are brought down by 2^-64 and the quotient, which stays normal, with them. All bf16 values of
+ * a are tried by tests/gpu_quantise.c. */
+static __device__ __forceinline__ float quotient_of_448(float a)
+{
+    const float down = a < 1.8446744e19f ? 1.0f : 5.4210109e-20f; /* 2^64, 2^-64 */
+    const float b = __fmul_rn(a, down);
+    const float guess = reciprocal_guess(b);
+    const float r = __fmaf_rn(guess, __fmaf_rn(-b, guess, 1.0f), guess);
+    const float q0 = __fmul_rn(448.0f, r);
+    const float q1 = __fmaf_rn(__fmaf_rn(-b, q0, 448.0f), r, q0);
+    const float q2 = __fmaf_rn(__fmaf_rn(-b, q1, 448.0f), r, q1);
+    return __fmul_rn(q2, down);
+}
+
+template <enum cast_form FORM>
+static __device__ __forceinline__ struct group_scale finite_scale(const struct gpu_rule &rule,
+                                                                  float max)
+{
+    if (FORM != CAST_LL) return scale_of_max(rule, max);
+    const float floored = fmaxf(max, 1e-4f);
+    struct group_scale out = {__fmul_rn(floored, __uint_as_float(0x3B124925u)),
+                              quotient_of_448(floored)};
+    return out;
+}
+
 /* Both halves of a register, as signed numbers: magnitudes have no sign bit. */
 static __device__ __forceinline__ uint32_t max_pair(uint32_t a, uint32_t b)
 {
     return __vmaxs2(a, b);
 }
 
-static __device__ __forceinline__ uint32_t max_magnitude(uint4 x)
+/* Largest magnitudes of the even and the odd channels, packed. */
+static __device__ __forceinline__ uint32_t max_magnitudes(uint4 x)
 {
     const uint32_t mask = 0x7FFF7FFFu;
-    const uint32_t pair =
-        max_pair(max_pair(x.x & mask, x.y & mask), max_pair(x.z & mask, x.w & mask));
+    return max_pair(max_pair(x.x & mask, x.y & mask), max_pair(x.z & mask, x.w & mask));
+}
+
+/* Largest magnitude of the group, in every lane that holds it. */
+static __device__ __forceinline__ uint32_t group_max(const uint4 x[2])
+{
+    uint32_t pair = max_pair(max_magnitudes(x[0]), max_magnitudes(x[1]));
+#pragma unroll
+    for (int apart = LANES_PER_GROUP / 2; apart > 0; apart /= 2)
+        pair = max_pair(pair, __shfl_xor_sync(FULL_WARP, pair, apart));
     return max_pair(pair, pair >> 16) & 0xFFFFu;
 }
 
-/* Maxima of two groups, packed, over the 16 lanes that hold them. */
-static __device__ __forceinline__ uint32_t max_over_group(uint32_t packed)
-{
-#pragma unroll
-    for (int apart = LANES_PER_GROUP / 2; apart > 0; apart /= 2)
-        packed = max_pair(packed, __shfl_xor_sync(FULL_WARP, packed, apart));
-    return packed;
-}
-
-static __device__ __forceinline__ uint2 codes_of(uint4 x, float factor, bool divide)
+/* Eight codes of eight channels. */
+template <enum cast_form FORM>
+static __device__ __forceinline__ uint2 codes_of(uint4 x, float factor)
 {
     const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
     uint32_t codes[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const float low = bf16_low(pairs[i]), high = bf16_high(pairs[i]);
-        codes[i] = divide ? e4m3_pair(__fdiv_rn(low, factor), __fdiv_rn(high, factor))
-                          : e4m3_pair(__fmul_rn(low, factor), __fmul_rn(high, factor));
+        codes[i] = FORM == CAST_DIVIDE ? e4m3_pair(__fdiv_rn(low, factor), __fdiv_rn(high, factor))
+                                       : e4m3_pair(__fmul_rn(low, factor), __fmul_rn(high, factor));
     }
     return make_uint2(codes[0] | codes[1] << 16, codes[2] | codes[3] << 16);
 }
 
 /* One element of a group that is not finite. */
-static __device__ __noinline__ uint32_t special_code(const struct gpu_rule &rule, uint32_t x,
-                                                     float factor)
+static __device__ uint32_t special_code(const struct gpu_rule &rule, uint32_t x, float factor)
 {
     const float wide = __uint_as_float(x << 16);
     const float value =
@@ -115,68 +161,57 @@ static __device__ __noinline__ uint32_t special_code(const struct gpu_rule &rule
     return factor_nan ? 0x7Fu : 0xFFu;
 }
 
-/* Largest magnitude that is no NaN in the low half, 1 in bit 16 when there is a NaN. */
-static __device__ __forceinline__ uint32_t special_max(uint4 x)
+/* Channel i of a lane's 16. */
+static __device__ __forceinline__ uint32_t channel(const uint32_t *pairs, int i)
 {
-    const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
-    uint32_t max = 0, any_nan = 0;
+    return pairs[i / 2] >> (16 * (i % 2)) & 0xFFFFu;
+}
+
+/* All four groups of a warp when something in one of them is not finite. All lanes call. */
+static __device__ __noinline__ float quantise_special(struct gpu_rule rule, uint4 x0, uint4 x1,
+                                                      uint4 *codes)
+{
+    const uint32_t pairs[8] = {x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w};
+    const bool whole_group = rule.nan == GPU_NAN_GROUP_CUDA || rule.nan == GPU_NAN_GROUP_CPU;
+    uint32_t max = 0, any_nan = 0, words[4] = {0, 0, 0, 0};
+
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const uint32_t magnitude = pairs[i / 2] >> (16 * (i % 2)) & 0x7FFFu;
+    for (int i = 0; i < LANE_CHANNELS; i++) {
+        const uint32_t magnitude = channel(pairs, i) & 0x7FFFu;
         if (magnitude > 0x7F80u)
-            any_nan = 1u << 16;
+            any_nan = 1;
         else if (magnitude > max)
             max = magnitude;
     }
-    return max | any_nan;
-}
-
-/* The same group as lanes see it when something in the warp is not finite. All lanes call. */
-static __device__ __noinline__ float quantise_special(const struct gpu_rule &rule, uint4 x,
-                                                      uint2 *codes)
-{
-    const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
-    const bool whole_group = rule.nan == GPU_NAN_GROUP_CUDA || rule.nan == GPU_NAN_GROUP_CPU;
-    uint32_t max = special_max(x), words[2] = {0, 0};
-
+#pragma unroll
     for (int apart = LANES_PER_GROUP / 2; apart > 0; apart /= 2) {
         const uint32_t other = __shfl_xor_sync(FULL_WARP, max, apart);
-        const uint32_t larger = (other & 0xFFFFu) > (max & 0xFFFFu) ? other : max;
-        max = (larger & 0xFFFFu) | ((max | other) & 0x10000u);
+        max = other > max ? other : max;
+        any_nan |= __shfl_xor_sync(FULL_WARP, any_nan, apart);
     }
-    const uint32_t chosen = whole_group && max > 0xFFFFu ? 0x7FC0u : max & 0xFFFFu;
+    const uint32_t chosen = whole_group && any_nan ? 0x7FC0u : max;
     const struct group_scale scale = scale_of_max(rule, __uint_as_float(chosen << 16));
-    for (int i = 0; i < 8; i++) {
-        const uint32_t value = pairs[i / 2] >> (16 * (i % 2)) & 0xFFFFu;
-        words[i / 4] |= special_code(rule, value, scale.factor) << (8 * (i % 4));
-    }
-    *codes = make_uint2(words[0], words[1]);
+#pragma unroll
+    for (int i = 0; i < LANE_CHANNELS; i++)
+        words[i / 4] |= special_code(rule, channel(pairs, i), scale.factor) << (8 * (i % 4));
+    *codes = make_uint4(words[0], words[1], words[2], words[3]);
     if (!is_nan_bits(__float_as_uint(scale.stored))) return scale.stored;
     return __uint_as_float(rule.nan == GPU_NAN_GROUP_CUDA ? 0x7FFFFFFFu : 0x7FC00000u);
 }
 
-/* Eight channels of each of two groups: codes and the groups' stored scales. All lanes call;
- * lanes without a group pass zeros. */
-static __device__ __forceinline__ void quantise_step(const struct gpu_rule &rule, const uint4 x[2],
-                                                     uint2 codes[2], float stored[2])
+/* Sixteen channels a lane become codes; returns the group's stored scale. All lanes call; lanes
+ * without a group pass zeros. */
+template <enum cast_form FORM>
+static __device__ __forceinline__ float quantise_step(const struct gpu_rule &rule, const uint4 x[2],
+                                                      uint4 *codes)
 {
-    const uint32_t max = max_over_group(max_magnitude(x[0]) | max_magnitude(x[1]) << 16);
-    const uint32_t maxima[2] = {max & 0xFFFFu, max >> 16};
+    const uint32_t max = group_max(x);
 
-    if (__any_sync(FULL_WARP, maxima[0] >= 0x7F80u || maxima[1] >= 0x7F80u)) {
-        uint2 special[2]; /* Only these must have an address; codes stay in registers. */
-        stored[0] = quantise_special(rule, x[0], &special[0]);
-        stored[1] = quantise_special(rule, x[1], &special[1]);
-        codes[0] = special[0];
-        codes[1] = special[1];
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const struct group_scale scale = scale_of_max(rule, __uint_as_float(maxima[i] << 16));
-        stored[i] = scale.stored;
-        codes[i] = codes_of(x[i], scale.factor, rule.factor == GPU_BY_SCALE);
-    }
+    if (__any_sync(FULL_WARP, max >= 0x7F80u)) return quantise_special(rule, x[0], x[1], codes);
+    const struct group_scale scale = finite_scale<FORM>(rule, __uint_as_float(max << 16));
+    const uint2 low = codes_of<FORM>(x[0], scale.factor), high = codes_of<FORM>(x[1], scale.factor);
+    *codes = make_uint4(low.x, low.y, high.x, high.y);
+    return scale.stored;
 }
 
 #endif

@@ -110,6 +110,8 @@ static void make_records(struct backend_cuda *state, const struct sim_layer_inpu
     const struct ref_record combine = ref_record_combine(in->hidden, in->routing->topk, internode);
     state->dispatch_record = record_of(&dispatch);
     state->combine_record = record_of(&combine);
+    state->slot[SIM_DISPATCH] = gpu_normal_record(&state->dispatch_record);
+    state->slot[SIM_COMBINE] = gpu_normal_record(&state->combine_record);
 }
 
 /* Bytes of every part's row; 0 leaves the part out. */
@@ -121,9 +123,8 @@ static void size_rows(const struct backend_cuda *state, const struct sim_layer_i
     const bool mlp = in->expert == SIM_EXPERT_MLP;
     const uint64_t hidden = in->hidden, inter = in->mlp_inter, topk = in->routing->topk;
     const uint64_t groups = hidden / REF_GROUP_CHANNELS, words = shape.blocks / in->routing->ranks;
-    const uint64_t message =
-        ll ? gpu_ll_message_stride(in->hidden, in->recipe) : state->dispatch_record.bytes;
-    const uint64_t answer = ll ? 2 * hidden : state->combine_record.bytes;
+    const uint64_t message = state->slot[SIM_DISPATCH].row_bytes;
+    const uint64_t answer = state->slot[SIM_COMBINE].row_bytes;
 
     memset(bytes, 0, CUDA_PARTS * sizeof *bytes);
     bytes[CUDA_STARTS] = bytes[CUDA_BLOCK_START] = bytes[CUDA_HOME_START] = sizeof(uint64_t);
@@ -203,7 +204,12 @@ int backend_cuda_layer(struct backend_cuda *state, const struct sim_layer_input 
                        size_t err_len)
 {
     const struct sim_traffic *traffic = in->traffic;
-    if (traffic->mode == SIM_MODE_NORMAL) make_records(state, in);
+    if (traffic->mode == SIM_MODE_NORMAL) {
+        make_records(state, in);
+    } else {
+        state->slot[SIM_DISPATCH] = gpu_ll_message(in->hidden, in->recipe);
+        state->slot[SIM_COMBINE] = gpu_ll_answer(in->hidden);
+    }
     if (number_rows(state, in, err, err_len) != 0 || plan(state, in, err, err_len) != 0) return -1;
     state->input = in;
     state->routing = (struct gpu_routing){.ranks = in->routing->ranks,

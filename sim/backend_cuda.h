@@ -64,6 +64,7 @@ struct backend_cuda {
     struct gpu_buffer *part[CUDA_PARTS];               /* Owned by gpu. */
     struct gpu_routing routing;                        /* Of the layer, on the GPUs. */
     struct gpu_record dispatch_record, combine_record; /* Normal mode. */
+    struct gpu_slot slot[SIM_DIRECTIONS];              /* Of the messages. */
     struct sim_arena rank_rows;                        /* First row of every rank, of each kind. */
     struct sim_arena moves;                            /* gpu_deliver's, of one call. */
     struct sim_results results;                        /* What read shows. */

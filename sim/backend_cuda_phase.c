@@ -103,7 +103,8 @@ static int deliver_hop(struct backend_cuda *state, enum sim_direction direction,
                                      m->dst_rank, m->corrupt_byte, m->corrupt_xor};
     }
     const bool one_hop = is_ll(state) || !has_rails(state);
-    return gpu_deliver(state->gpu, moves, count, state->part[FROM[direction][hop]],
+    return gpu_deliver(state->gpu, moves, count, &state->slot[direction],
+                       state->part[FROM[direction][hop]],
                        state->part[TO[direction][one_hop ? 1 : hop]], err, err_len);
 }
 

@@ -23,7 +23,6 @@ struct bench {
     struct ref_routing routing;
     struct sim_traffic traffic;
     struct sim_arena starts, idx, weights, x;
-    uint64_t flush_ps; /* Of `repeats` flushes, the last time they were timed. */
     struct sim_bench_kernels *out;
 };
 
@@ -95,24 +94,8 @@ static uint64_t median(uint64_t *values, uint32_t count)
     return values[count / 2];
 }
 
-/* Time of `repeats` flushes, each followed by work unless it is NULL, in ps of one of them. */
-static int time_loop(struct bench *bench, bench_fn work, uint32_t repeats, uint64_t *each_ps,
-                     char *err, size_t err_len)
-{
-    struct gpu *gpu = bench->state->gpu;
-    uint64_t elapsed_ns = 0;
-
-    if (gpu_flush(gpu, err, err_len) != 0 || gpu_timer_start(gpu, err, err_len) != 0) return -1;
-    for (uint32_t i = 0; i < repeats; i++) {
-        if (work != NULL && work(bench, err, err_len) != 0) return -1;
-        if (gpu_flush(gpu, err, err_len) != 0) return -1;
-    }
-    if (gpu_timer_stop(gpu, &elapsed_ns, err, err_len) != 0) return -1;
-    *each_ps = elapsed_ns * 1000 / repeats;
-    return 0;
-}
-
-static int time_event(struct bench *bench, bench_fn work, uint64_t *ps, char *err, size_t err_len)
+/* One launch behind a flush, between two events. */
+static int time_launch(struct bench *bench, bench_fn work, uint64_t *ps, char *err, size_t err_len)
 {
     struct gpu *gpu = bench->state->gpu;
     uint64_t elapsed_ns = 0;
@@ -127,26 +110,20 @@ static int time_event(struct bench *bench, bench_fn work, uint64_t *ps, char *er
 static int measure(struct bench *bench, const char *name, bench_fn work, uint64_t bytes,
                    uint32_t rounds, char *err, size_t err_len)
 {
-    enum { REPEATS = 8 };
-    uint64_t both[ROUNDS_MAX], flush[ROUNDS_MAX], event[ROUNDS_MAX];
+    uint64_t times_ps[ROUNDS_MAX];
     struct sim_bench_kernel *row = &bench->out->kernels[bench->out->count];
 
     assert(rounds >= 1 && rounds <= ROUNDS_MAX && bench->out->count < SIM_BENCH_KERNELS_MAX);
     if (work(bench, err, err_len) != 0) return -1;
     for (uint32_t r = 0; r < rounds; r++)
-        if (time_loop(bench, NULL, REPEATS, &flush[r], err, err_len) != 0 ||
-            time_loop(bench, work, REPEATS, &both[r], err, err_len) != 0 ||
-            time_event(bench, work, &event[r], err, err_len) != 0)
-            return -1;
-    const uint64_t whole_ps = median(both, rounds), empty_ps = median(flush, rounds);
+        if (time_launch(bench, work, &times_ps[r], err, err_len) != 0) return -1;
     snprintf(row->name, sizeof row->name, "%s", name);
     snprintf(row->mode, sizeof row->mode, "%s",
              bench->traffic.mode == SIM_MODE_LL ? "ll" : "normal");
     row->ranks = bench->routing.ranks;
     row->tokens = (uint32_t)(bench->routing.token_start[row->ranks] / row->ranks);
     row->bytes = bytes;
-    row->elapsed_ps = whole_ps > empty_ps ? whole_ps - empty_ps : 0;
-    row->event_ps = median(event, rounds);
+    row->elapsed_ps = median(times_ps, rounds);
     bench->out->count++;
     return 0;
 }
@@ -168,7 +145,7 @@ static int land(struct bench *bench, enum sim_direction direction, uint8_t hop, 
 static int measure_ll(struct bench *bench, uint32_t rounds, char *err, size_t err_len)
 {
     const uint64_t tokens = ref_token_count(&bench->routing), rows = bench->traffic.received_rows;
-    const uint64_t message = gpu_ll_message_stride(HIDDEN, REF_RECIPE_LL);
+    const uint64_t message = gpu_ll_message(HIDDEN, REF_RECIPE_LL).bytes;
     const uint64_t bf16 = 2 * HIDDEN, row = HIDDEN + HIDDEN / 32 + 4;
 
     if (measure(bench, "pack", pack, tokens * (bf16 + message), rounds, err, err_len) != 0 ||

@@ -2,9 +2,8 @@
  *
  * One GPU, all ranks of a group on it: hidden 7168, top-8 of 256 experts, FP8, uniform routing,
  * EP8 and EP32, 128 and 1024 tokens a rank. Data are fresh and random; before every launch the L2
- * is filled with lines of no use, outside the interval. Time is that of `flush, kernel` repeated,
- * less that of `flush` repeated, by the GPU's clock: launch gaps are in it, and so is writing back
- * what the kernel left in the L2. */
+ * is filled with clean lines of no use, outside the interval. Time is the interval between two
+ * events around one launch, so a launch's own few microseconds are in it. */
 #ifndef SIM_BENCH_KERNELS_H
 #define SIM_BENCH_KERNELS_H
 
@@ -20,7 +19,6 @@ struct sim_bench_kernel {
     uint32_t tokens;     /* Per rank. */
     uint64_t bytes;      /* That must move through memory: each input once, each output once. */
     uint64_t elapsed_ps; /* Median. */
-    uint64_t event_ps;   /* Median of single launches between two events. */
 };
 
 struct sim_bench_kernels {
@@ -32,7 +30,7 @@ struct sim_bench_kernels {
 /* What device memory of an H200 moves, read plus written, in a large copy. */
 #define SIM_BENCH_MEMORY_BYTES_PER_S UINT64_C(4280000000000)
 
-/* rounds medians of one shape; ranks 0: all four shapes. 0, or -1 with err. */
+/* Medians of `rounds` launches. 0, or -1 with err. */
 int sim_bench_kernels_run(uint32_t rounds, struct sim_bench_kernels *bench, char *err,
                           size_t err_len);
 

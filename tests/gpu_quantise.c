@@ -82,6 +82,35 @@ START_TEST(exponents_are_packed_as_the_reference_packs_them)
 }
 END_TEST
 
+/* A group for every finite maximum that BF16 has, filled with random values up to it: the kernel's
+ * own division must be the IEEE one for all of them. */
+START_TEST(every_maximum_gives_the_references_codes)
+{
+    enum { MAXIMA = 0x7F80, ALL = MAXIMA * 128 };
+    const uint64_t starts[2] = {0, MAXIMA};
+    const struct gpu_part parts[] = {{starts, 0, 256}, {starts, 0, 128}, {starts, 0, 4}};
+    uint16_t *x = TEST_ARRAY(uint16_t, ALL);
+    uint8_t *codes = TEST_ARRAY(uint8_t, ALL);
+    float *scales = TEST_ARRAY(float, MAXIMA);
+    uint64_t state = 5;
+    struct gpu *gpu = test_gpu_open(0);
+
+    for (uint32_t i = 0; i < ALL; i++) {
+        const uint32_t max = i / 128, below = max > 0x500 ? 0x500 : max; /* Ten powers of two. */
+        x[i] = (uint16_t)(i % 128 == 0 ? max : max - test_below(&state, below + 1));
+        if (test_below(&state, 2) == 0) x[i] |= 0x8000;
+    }
+    ref_quantise(REF_RECIPE_LL, x, MAXIMA, 128, codes, scales);
+    TEST_GPU(gpu_plan, gpu, 1, parts, 3);
+    TEST_GPU(gpu_write, gpu, gpu_plan_buffer(gpu, 0), x);
+    TEST_GPU(gpu_quantise, gpu, REF_RECIPE_LL, 0, 1, 128, gpu_plan_buffer(gpu, 0),
+             gpu_plan_buffer(gpu, 1), gpu_plan_buffer(gpu, 2));
+    test_gpu_equals(gpu, gpu_plan_buffer(gpu, 1), codes, ALL, "codes", 5);
+    test_gpu_equals(gpu, gpu_plan_buffer(gpu, 2), scales, MAXIMA * sizeof(float), "scales", 5);
+    gpu_close(gpu);
+}
+END_TEST
+
 /* Sizes around words, vectors and blocks. */
 START_TEST(a_digest_is_the_references_number)
 {
@@ -123,6 +152,7 @@ Suite *gpu_quantise_suite(void)
                         REF_RECIPE_COUNT * test_gpu_places());
     tcase_add_loop_test(tests, exponents_are_packed_as_the_reference_packs_them, 0,
                         test_gpu_places());
+    tcase_add_test(tests, every_maximum_gives_the_references_codes);
     tcase_add_loop_test(tests, a_digest_is_the_references_number, 0, 11);
     tcase_add_test(tests, a_plan_that_does_not_fit_is_refused_with_the_bytes_missing);
     suite_add_tcase(suite, tests);

@@ -102,8 +102,7 @@ static int bench_kernels(const struct command_line *line)
     if (sim_bench_kernels_run(KERNEL_ROUNDS, &bench, err, sizeof err) != 0)
         return command_fail(&SPEC, EXIT_ENVIRONMENT, err);
     json_t *json = json_object(), *list = json_array();
-    struct table *table = table_open("kernel|mode|>EP|>tokens|>MB|>floor us|>us|>of 4.28 TB/s|"
-                                     ">between events us");
+    struct table *table = table_open("kernel|mode|>EP|>tokens|>MB|>floor us|>us|>of 4.28 TB/s");
     for (uint32_t i = 0; i < bench.count; i++) {
         const struct sim_bench_kernel *kernel = &bench.kernels[i];
         const double floor_us = (double)kernel->bytes / (double)SIM_BENCH_MEMORY_BYTES_PER_S * 1e6;
@@ -117,7 +116,6 @@ static int bench_kernels(const struct command_line *line)
         json_object_set_new(row, "floor_us", json_real(floor_us));
         json_object_set_new(row, "us", json_real(us));
         json_object_set_new(row, "ratio", json_real(us > 0 ? floor_us / us : 0));
-        json_object_set_new(row, "event_us", json_real((double)kernel->event_ps / 1e6));
         json_array_append_new(list, row);
         table_cell(table, "%s", kernel->name);
         table_cell(table, "%s", kernel->mode);
@@ -127,7 +125,6 @@ static int bench_kernels(const struct command_line *line)
         table_cell(table, "%.2f", floor_us);
         table_cell(table, "%.2f", us);
         table_cell(table, "%.0f %%", us > 0 ? 100 * floor_us / us : 0);
-        table_cell(table, "%.2f", (double)kernel->event_ps / 1e6);
     }
     json_object_set_new(json, "gpu", json_string(bench.gpu));
     json_object_set_new(json, "kernels", list);
