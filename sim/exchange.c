@@ -48,5 +48,15 @@ void sim_timing_close(struct sim_timing *timing)
     free(timing->awaited);
     free(timing->wait_ps);
     free(timing->resources);
+    free(timing->scratch);
     memset(timing, 0, sizeof *timing);
+}
+
+void *sim_timing_reserve(struct sim_timing *timing, size_t bytes)
+{
+    if (bytes <= timing->scratch_bytes) return timing->scratch;
+    free(timing->scratch);
+    timing->scratch = malloc(bytes);
+    timing->scratch_bytes = timing->scratch ? bytes : 0;
+    return timing->scratch;
 }

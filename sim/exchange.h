@@ -58,11 +58,17 @@ struct sim_timing {
     uint32_t nvl_chunk, rdma_chunk; /* Normal: the sizes used; rdma_chunk only between nodes. */
     uint64_t events;
     uint64_t digest; /* Over every event time, in order. */
+    void *scratch;   /* Owned: what a protocol works in, kept from call to call. */
+    size_t scratch_bytes;
 };
 
 int sim_timing_open(struct sim_timing *timing, uint32_t ranks, uint64_t message_max, char *err,
                     size_t err_len);
 void sim_timing_close(struct sim_timing *timing); /* Safe on a zeroed struct. */
+
+/* Room for bytes, aligned for anything; its old contents are lost. NULL when memory is short.
+ * Exchanges of one size after another take memory once. */
+void *sim_timing_reserve(struct sim_timing *timing, size_t bytes);
 
 /* 0, or -1 with err (memory only: what a machine or a library would refuse is sim/rules.h). */
 int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,

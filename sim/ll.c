@@ -4,7 +4,6 @@
  * memory of a call is taken before its first event. */
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/ll_state.h"
@@ -35,7 +34,7 @@ static void init_groups(struct ll *ll)
                     .peer = peer,
                     .link_class = (uint8_t)sim_traffic_link(ll->traffic, rank, peer),
                     .short_ring = ll->exchange->qp_depth > 0 && rows + 1 > ll->exchange->qp_depth,
-                    .unrung = {LL_NONE, LL_NONE},
+                    .first_slot = block[0],
                     .stalled = {LL_NONE, LL_NONE},
                     .flag_ps = LL_NEVER};
             }
@@ -53,15 +52,15 @@ static uint64_t launch_ps(const struct ll *ll, uint32_t rank)
 
 /* All groups have published: the send half is over, and the receive half begins. One launch
  * of dispatch has a barrier between them, so that no count is touched before it was reset. */
-static void end_send(struct ll *ll, uint32_t rank, uint64_t now_ps)
+static void end_send(struct ll *ll, uint32_t rank)
 {
     const struct sim_exchange *exchange = ll->exchange;
-    uint64_t open_ps = now_ps;
-    ll->rank[rank].sent_ps = now_ps;
-    ll->timing->send_ps[rank] = now_ps - exchange->start_ps[rank];
+    const uint64_t sent_ps = ll->rank[rank].sent_ps;
+    uint64_t open_ps = sent_ps;
+    ll->timing->send_ps[rank] = sent_ps - exchange->start_ps[rank];
     if (exchange->hook) {
         const uint64_t asked_ps = exchange->recv_start_ps ? exchange->recv_start_ps[rank] : 0;
-        if (asked_ps > now_ps) ll->rank[rank].sent_ps = open_ps = asked_ps;
+        if (asked_ps > sent_ps) ll->rank[rank].sent_ps = open_ps = asked_ps;
         open_ps += launch_ps(ll, rank);
     } else if (ll->direction == SIM_DISPATCH) {
         open_ps += ll->costs->grid_barrier_ps;
@@ -69,18 +68,20 @@ static void end_send(struct ll *ll, uint32_t rank, uint64_t now_ps)
     sim_engine_schedule(ll->engine, open_ps, LL_OPEN, rank, 0);
 }
 
-void ll_publish(struct ll *ll, uint32_t group, uint64_t now_ps)
+/* at_ps is now for a group by NIC, whose queue has an order, and may lie ahead for others. */
+void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps)
 {
-    const uint32_t rank = group / ll->experts;
+    struct ll_rank *rank = &ll->rank[group / ll->experts];
     switch ((enum sim_link_class)ll->group[group].link_class) {
-    case SIM_LINK_LOCAL: ll_flag_landed(ll, group, now_ps); break;
-    case SIM_LINK_NVLINK: ll_flag_landed(ll, group, now_ps + ll->machine->nvlink_flight_ps); break;
-    case SIM_LINK_NIC: ll_nic_flag(ll, group, now_ps); break;
+    case SIM_LINK_LOCAL: ll_flag_landed(ll, group, at_ps); break;
+    case SIM_LINK_NVLINK: ll_flag_landed(ll, group, at_ps + ll->machine->nvlink_flight_ps); break;
+    case SIM_LINK_NIC: ll_nic_flag(ll, group, at_ps); break;
     case SIM_LINK_CLASSES:
     default: assert(!"a link class");
     }
-    assert(ll->rank[rank].unpublished > 0);
-    if (--ll->rank[rank].unpublished == 0) end_send(ll, rank, now_ps);
+    assert(rank->unpublished > 0);
+    if (at_ps > rank->sent_ps) rank->sent_ps = at_ps;
+    if (--rank->unpublished == 0) end_send(ll, group / ll->experts);
 }
 
 void ll_flag_landed(struct ll *ll, uint32_t group, uint64_t land_ps)
@@ -120,7 +121,6 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     case LL_CREDIT: ll_nic_credit(ll, event->target, event->time_ps); return;
     case LL_START:
     case LL_TOKEN:
-    case LL_SENT:
     case LL_ROWS:
     case LL_WAVES:
     case LL_WAVE:
@@ -128,7 +128,6 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     case LL_LINK:
     case LL_OPEN:
     case LL_READY:
-    case LL_COPIED:
     case LL_REDUCE:
     case LL_SM:
     default: break;
@@ -153,10 +152,11 @@ static uint64_t in_series(uint64_t a, uint64_t b)
     return a == 0 || b == 0 ? 0 : (uint64_t)((u128)a * b / ((u128)a + b));
 }
 
-static void init_rank(struct ll *ll, uint32_t rank, uint32_t jobs)
+static void init_rank(struct ll *ll, uint32_t rank)
 {
     const struct fabric_ll_costs *costs = ll->costs;
     const bool dispatch = ll->direction == SIM_DISPATCH;
+    const uint32_t jobs = ll->jobs_max;
     struct fabric_share_job *own = ll->jobs + (size_t)rank * 2 * jobs;
     struct ll_rank *r = &ll->rank[rank];
     const uint64_t port =
@@ -180,45 +180,64 @@ static void init_rank(struct ll *ll, uint32_t rank, uint32_t jobs)
     }
 }
 
-static int open_state(struct ll *ll, char *err, size_t err_len)
+/* The next part of the scratch, on a cache line of its own; *at counts bytes, and with at NULL
+ * as the base only counts. */
+static void *part(char *base, size_t *at, size_t count, size_t bytes)
+{
+    void *found = base ? base + *at : NULL;
+    *at += (count * bytes + 63) / 64 * 64;
+    return found;
+}
+
+/* Lay all arrays out from base; returns the bytes they take. */
+static size_t lay_out(struct ll *ll, char *base)
 {
     const size_t groups = (size_t)ll->ranks * ll->experts;
-    const uint32_t sms = ll->machine->sm_count;
-    const uint32_t jobs = ll->experts > sms ? ll->experts : sms;
-    ll->jobs_max = jobs;
-    /* A grid has a block per expert at most, or one per SM (combine with many tokens). */
-    const size_t entries = (size_t)ll->message_count + groups;
+    const size_t messages = (size_t)ll->message_count;
+    const size_t jobs = (size_t)ll->ranks * ll->jobs_max;
+    const size_t stalled = ll->exchange->qp_depth > 0 ? messages + groups : 0;
+    size_t at = 0;
+    ll->rank = (struct ll_rank *)part(base, &at, ll->ranks, sizeof *ll->rank);
+    ll->block = (struct ll_block *)part(base, &at, jobs, sizeof *ll->block);
+    ll->group = (struct ll_group *)part(base, &at, groups, sizeof *ll->group);
+    if (ll->direction == SIM_DISPATCH) {
+        ll->slot_depart_ps = (uint64_t *)part(base, &at, messages, sizeof(uint64_t));
+        ll->slot_land_ps = (uint64_t *)part(base, &at, messages, sizeof(uint64_t));
+        ll->message_slot = (uint32_t *)part(base, &at, messages, sizeof(uint32_t));
+    } else {
+        ll->slot_depart_ps = ll->timing->depart_ps;
+        ll->slot_land_ps = ll->timing->land_ps;
+    }
+    ll->next = (uint32_t *)part(base, &at, stalled, sizeof *ll->next);
+    ll->train = (struct ll_train *)part(base, &at, messages + groups, sizeof *ll->train);
+    ll->jobs = (struct fabric_share_job *)part(base, &at, 2 * jobs, sizeof *ll->jobs);
+    return at;
+}
 
-    ll->rank = (struct ll_rank *)calloc(ll->ranks, sizeof *ll->rank);
-    ll->block = (struct ll_block *)calloc((size_t)ll->ranks * jobs, sizeof *ll->block);
-    ll->group = (struct ll_group *)malloc(groups * sizeof *ll->group);
-    ll->next = (uint32_t *)malloc(entries * sizeof *ll->next);
-    ll->jobs = (struct fabric_share_job *)malloc((size_t)ll->ranks * 2 * jobs * sizeof *ll->jobs);
-    /* A doorbell tells of a message at least, or of a flag. */
-    ll->train_max = (uint32_t)entries;
-    ll->train = (struct ll_train *)malloc(entries * sizeof *ll->train);
-    if (!ll->rank || !ll->block || !ll->group || !ll->next || !ll->jobs || !ll->train ||
-        entries >= LL_NONE) {
-        snprintf(err, err_len, "low-latency exchange of %zu messages and counts: out of memory",
-                 entries);
+static int open_state(struct ll *ll, char *err, size_t err_len)
+{
+    const uint64_t entries = ll->message_count + (uint64_t)ll->ranks * ll->experts;
+    const uint32_t sms = ll->machine->sm_count;
+    /* A grid has a block per expert at most, or one per SM (combine with many tokens). */
+    ll->jobs_max = ll->experts > sms ? ll->experts : sms;
+    char *base = NULL;
+    if (entries < LL_NONE) base = (char *)sim_timing_reserve(ll->timing, lay_out(ll, NULL));
+    if (!base) {
+        snprintf(err, err_len, "low-latency exchange of %llu messages and counts: out of memory",
+                 (unsigned long long)entries);
         return -1;
     }
+    (void)lay_out(ll, base);
+    /* A doorbell tells of a message at least, or of a flag. */
+    ll->train_max = (uint32_t)entries;
+    memset(ll->rank, 0, ll->ranks * sizeof *ll->rank);
+    memset(ll->block, 0, (size_t)ll->ranks * ll->jobs_max * sizeof *ll->block);
     init_groups(ll);
-    for (uint32_t r = 0; r < ll->ranks; r++) init_rank(ll, r, jobs);
+    for (uint32_t r = 0; r < ll->ranks; r++) init_rank(ll, r);
     ll->row_link_ps = fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.capacity_bytes_per_s);
     if (ll->machine->nic_goodput_bytes_per_s > 0)
         ll->row_nic_ps = fabric_transfer_ps(ll->row_bytes, ll->machine->nic_goodput_bytes_per_s);
     return 0;
-}
-
-static void close_state(struct ll *ll)
-{
-    free(ll->rank);
-    free(ll->block);
-    free(ll->group);
-    free(ll->next);
-    free(ll->jobs);
-    free(ll->train);
 }
 
 /* Busy times of servers that only count bytes, and the floor: the busiest port at its
@@ -267,7 +286,6 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
                     .ranks = traffic->ranks,
                     .experts = traffic->experts,
                     .local = traffic->experts / traffic->ranks};
-    int status = -1;
 
     assert(traffic->mode == SIM_MODE_LL);
     assert(timing->ranks == ll.ranks && timing->message_max >= ll.message_count);
@@ -279,14 +297,12 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
         ll.costs->token_chain_ps + fabric_transfer_ps(2 * (uint64_t)exchange->hidden + ll.row_bytes,
                                                       ll.costs->sm_copy_bytes_per_s);
     sim_engine_reset(engine);
-    if (open_state(&ll, err, err_len) != 0) goto close;
+    if (open_state(&ll, err, err_len) != 0) return -1;
     for (uint32_t r = 0; r < ll.ranks; r++)
         sim_engine_schedule(engine, exchange->start_ps[r] + launch_ps(&ll, r), LL_START, r, 0);
-    if (sim_engine_run(engine, handle, &ll, err, err_len) != 0) goto close;
+    if (sim_engine_run(engine, handle, &ll, err, err_len) != 0) return -1;
+    if (ll.direction == SIM_DISPATCH) ll_dispatch_gather(&ll);
     memset(timing->notify_ps, 0, ll.ranks * sizeof *timing->notify_ps);
     close_books(&ll);
-    status = 0;
-close:
-    close_state(&ll);
-    return status;
+    return 0;
 }

@@ -65,7 +65,7 @@ static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
         if (g->rows > 0 && g->link_class == SIM_LINK_LOCAL) {
             const uint64_t end_ps = now_ps + group_ps(ll, g->rows);
             spread_rows(ll, group, now_ps, end_ps);
-            sim_engine_schedule(ll->engine, end_ps, LL_PUBLISH, group, 0);
+            ll_publish(ll, group, end_ps);
         } else if (g->rows <= ll->warps) {
             sized[g->rows] = true;
         } else {
@@ -99,7 +99,7 @@ static void land_group(struct ll *ll, uint32_t group, uint64_t now_ps)
     const uint64_t last_ps = now_ps > alone_ps ? now_ps : alone_ps;
     const uint64_t land_ps = ll_link_land(ll, ll->group[group].peer, from_ps, last_ps, rows);
     spread_rows(ll, group, from_ps, land_ps);
-    sim_engine_schedule(ll->engine, land_ps + ll->machine->nvlink_flight_ps, LL_PUBLISH, group, 0);
+    ll_publish(ll, group, land_ps + ll->machine->nvlink_flight_ps);
 }
 
 static void post_rows(struct ll *ll, uint32_t group, uint64_t from, uint64_t to, uint64_t now_ps)
@@ -246,11 +246,9 @@ void ll_combine_event(struct ll *ll, const struct sim_event *event)
         while (ll_sm_take(ll, target, now_ps, &job)) start_turn(ll, job, now_ps);
         break;
     case LL_READY:
-    case LL_SENT:
     case LL_PUBLISH:
     case LL_NIC:
     case LL_CREDIT:
-    case LL_COPIED:
     default: assert(!"an event of combine");
     }
 }

@@ -9,24 +9,30 @@
 
 #include <assert.h>
 
-/* One of the things that the count of a group waits for has happened. */
-static void pass_gate(struct ll *ll, uint32_t group, uint64_t now_ps)
+/* One of the things that the count of a group waits for happens at at_ps, now or later. */
+static void pass_gate(struct ll *ll, uint32_t group, uint64_t at_ps)
 {
-    assert(ll->group[group].gates > 0);
-    if (--ll->group[group].gates > 0) return;
-    const struct ll_rank *rank = &ll->rank[group / ll->experts];
+    struct ll_group *g = &ll->group[group];
+    assert(g->gates > 0);
+    if (at_ps > g->gate_ps) g->gate_ps = at_ps;
+    if (--g->gates > 0) return;
     const uint64_t passes = group % ll->experts / LL_WARPS + 1;
-    const uint64_t added_ps = rank->begin_ps + passes * ll->costs->expert_pass_ps;
-    const uint64_t at_ps = (now_ps > added_ps ? now_ps : added_ps) + ll->costs->publish_ps;
-    sim_engine_schedule(ll->engine, at_ps, LL_PUBLISH, group, 0);
+    const uint64_t added_ps =
+        ll->rank[group / ll->experts].begin_ps + passes * ll->costs->expert_pass_ps;
+    const uint64_t publish_ps =
+        (g->gate_ps > added_ps ? g->gate_ps : added_ps) + ll->costs->publish_ps;
+    if (g->link_class == SIM_LINK_NIC)
+        sim_engine_schedule(ll->engine, publish_ps, LL_PUBLISH, group, 0);
+    else
+        ll_publish(ll, group, publish_ps);
 }
 
-static void end_block(struct ll *ll, uint32_t block, uint64_t now_ps)
+static void end_block(struct ll *ll, uint32_t block, uint64_t at_ps)
 {
     const uint32_t rank = block / ll->jobs_max;
     const uint32_t first = block % ll->jobs_max * ll->groups_per_block;
     for (uint32_t e = first; e < first + ll->groups_per_block && e < ll->experts; e++)
-        pass_gate(ll, rank * ll->experts + e, now_ps);
+        pass_gate(ll, rank * ll->experts + e, at_ps);
 }
 
 static void cast_token(struct ll *ll, uint32_t block, uint64_t now_ps)
@@ -53,11 +59,32 @@ static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
     }
 }
 
+/* The groups that the block's token is sent to, in the order of its messages: from the choices,
+ * which lie closer together than messages do. */
+static uint32_t sends_of(const struct ll *ll, uint32_t block, uint32_t group[REF_TOPK_MAX])
+{
+    const uint32_t topk = ll->traffic->topk, first = block / ll->jobs_max * ll->experts;
+    const int64_t *choice = ll->traffic->topk_idx + ll->block[block].token * topk;
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < topk; k++)
+        if (choice[k] >= 0) group[count++] = first + (uint32_t)choice[k];
+    return count;
+}
+
+/* Every send of the block's token is complete, or will be at a time that is known: on to the
+ * next token. */
 static void settle(struct ll *ll, uint32_t block)
 {
-    const struct ll_block *b = &ll->block[block];
+    struct ll_block *b = &ll->block[block];
+    uint32_t group[REF_TOPK_MAX];
     if (b->linked || b->stalled > 0) return;
-    sim_engine_schedule(ll->engine, b->done_ps, LL_SENT, block, 0);
+    const uint32_t count = sends_of(ll, block, group);
+    for (uint32_t i = 0; i < count; i++) pass_gate(ll, group[i], b->done_ps);
+    b->token += ll->grid;
+    if (b->token < ll->traffic->token_start[block / ll->jobs_max + 1])
+        cast_token(ll, block, b->done_ps);
+    else
+        end_block(ll, block, b->done_ps);
 }
 
 /* The block's token is staged: send every selection. */
@@ -65,28 +92,27 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
 {
     struct ll_block *b = &ll->block[block];
     const uint64_t first = ll->traffic->home_start[b->token];
-    const uint64_t end = ll->traffic->home_start[b->token + 1];
-    bool stored = false;
-    uint32_t linked = 0;
-
-    b->issued_ps = b->done_ps = now_ps;
-    for (uint64_t m = first; m < end; m++) {
-        const struct sim_message *message = &ll->messages[m];
-        if (message->link_class == SIM_LINK_NIC) {
-            const uint32_t group = message->src_rank * ll->experts + (uint32_t)message->expert;
-            if (!ll_nic_post(ll, group, (uint32_t)m, now_ps)) b->stalled++;
-            b->done_ps = now_ps + ll->costs->post_ps;
-            continue;
-        }
-        ll->timing->depart_ps[m] = now_ps;
-        stored = true;
-        if (message->link_class == SIM_LINK_NVLINK) linked++;
-    }
     const uint64_t stored_ps =
         now_ps + fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.stream_bytes_per_s);
-    if (stored && stored_ps > b->done_ps) b->done_ps = stored_ps;
-    for (uint64_t m = first; m < end; m++)
-        if (ll->messages[m].link_class == SIM_LINK_LOCAL) ll->timing->land_ps[m] = stored_ps;
+    uint32_t group[REF_TOPK_MAX], linked = 0;
+    const uint32_t count = sends_of(ll, block, group);
+
+    assert(first + count == ll->traffic->home_start[b->token + 1]);
+    b->issued_ps = b->done_ps = now_ps;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint8_t link_class = ll->group[group[i]].link_class;
+        uint64_t done_ps = stored_ps;
+        if (link_class == SIM_LINK_NIC) {
+            if (!ll_nic_post(ll, group[i], (uint32_t)(first + i), now_ps)) b->stalled++;
+            done_ps = now_ps + ll->costs->post_ps;
+        } else {
+            ll->message_slot[first + i] = LL_NONE;
+            ll->timing->depart_ps[first + i] = now_ps;
+            ll->timing->land_ps[first + i] = stored_ps; /* By NVLink: until it lands. */
+            linked += link_class == SIM_LINK_NVLINK;
+        }
+        if (done_ps > b->done_ps) b->done_ps = done_ps;
+    }
     b->linked = linked > 0;
     if (b->linked) ll_link_add(ll, block / ll->jobs_max, block, linked, ll->row_bytes, now_ps);
     settle(ll, block);
@@ -96,32 +122,31 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
 static void land_token(struct ll *ll, uint32_t block, uint64_t now_ps)
 {
     struct ll_block *b = &ll->block[block];
+    const uint64_t first = ll->traffic->home_start[b->token];
+    uint32_t group[REF_TOPK_MAX];
+    const uint32_t count = sends_of(ll, block, group);
     b->linked = false;
-    for (uint64_t m = ll->traffic->home_start[b->token]; m < ll->traffic->home_start[b->token + 1];
-         m++) {
-        const struct sim_message *message = &ll->messages[m];
-        if (message->link_class != SIM_LINK_NVLINK) continue;
-        const uint64_t land_ps = ll_link_land(ll, message->dst_rank, b->issued_ps, now_ps, 1);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ll_group *g = &ll->group[group[i]];
+        if (g->link_class != SIM_LINK_NVLINK) continue;
+        const uint64_t land_ps = ll_link_land(ll, g->peer, b->issued_ps, now_ps, 1);
         const uint64_t known_ps = land_ps + ll->machine->nvlink_flight_ps;
-        ll->timing->land_ps[m] = land_ps;
+        ll->timing->land_ps[first + i] = land_ps;
         if (known_ps > b->done_ps) b->done_ps = known_ps;
     }
     if (now_ps > b->done_ps) b->done_ps = now_ps;
     settle(ll, block);
 }
 
-static void next_token(struct ll *ll, uint32_t block, uint64_t now_ps)
+/* Messages that went by NIC have their times by slot; gather them. */
+void ll_dispatch_gather(struct ll *ll)
 {
-    struct ll_block *b = &ll->block[block];
-    const uint32_t rank = block / ll->jobs_max;
-    for (uint64_t m = ll->traffic->home_start[b->token]; m < ll->traffic->home_start[b->token + 1];
-         m++)
-        pass_gate(ll, rank * ll->experts + (uint32_t)ll->messages[m].expert, now_ps);
-    b->token += ll->grid;
-    if (b->token < ll->traffic->token_start[rank + 1])
-        cast_token(ll, block, now_ps);
-    else
-        end_block(ll, block, now_ps);
+    for (uint64_t m = 0; m < ll->message_count; m++) {
+        const uint32_t slot = ll->message_slot[m];
+        if (slot == LL_NONE) continue;
+        ll->timing->depart_ps[m] = ll->slot_depart_ps[slot];
+        ll->timing->land_ps[m] = ll->slot_land_ps[slot];
+    }
 }
 
 void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps)
@@ -136,13 +161,25 @@ void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps)
     settle(ll, block);
 }
 
+static void finish_group(struct ll *ll, uint32_t rank, uint64_t at_ps)
+{
+    struct ll_rank *r = &ll->rank[rank];
+    assert(r->unfinished > 0);
+    if (at_ps > r->done_ps) r->done_ps = at_ps;
+    if (--r->unfinished == 0) ll_end(ll, rank, r->done_ps);
+}
+
 /* Both are known: when the receiver looks, and when the group's count is there. */
 void ll_dispatch_landed(struct ll *ll, uint32_t group, uint64_t land_ps)
 {
-    const uint64_t open_ps = ll->rank[ll->group[group].peer].open_ps;
+    const struct ll_group *g = &ll->group[group];
+    const uint64_t open_ps = ll->rank[g->peer].open_ps;
     if (open_ps == LL_NEVER) return;
     const uint64_t seen_ps = (land_ps > open_ps ? land_ps : open_ps) + ll->costs->receive_chain_ps;
-    sim_engine_schedule(ll->engine, seen_ps, LL_READY, group, 0);
+    if (g->rows > 0)
+        sim_engine_schedule(ll->engine, seen_ps, LL_READY, group, 0);
+    else
+        finish_group(ll, g->peer, seen_ps);
 }
 
 static void open_receive(struct ll *ll, uint32_t rank, uint64_t now_ps)
@@ -156,21 +193,11 @@ static void open_receive(struct ll *ll, uint32_t rank, uint64_t now_ps)
         }
 }
 
-static void finish_group(struct ll *ll, uint32_t rank, uint64_t now_ps)
-{
-    assert(ll->rank[rank].unfinished > 0);
-    if (--ll->rank[rank].unfinished == 0) ll_end(ll, rank, now_ps);
-}
-
 /* Two limits at once: what the memory gives all warps, and what the block's SM gets through. */
 static void copy_group(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
     struct ll_group *g = &ll->group[group];
     const uint32_t width = g->rows < ll->warps ? g->rows : ll->warps;
-    if (g->rows == 0) {
-        finish_group(ll, g->peer, now_ps);
-        return;
-    }
     const uint64_t bytes = g->rows * ll->row_bytes;
     const uint64_t rate = ll->costs->sm_receive_bytes_per_s / ll->groups_per_block;
     g->copied_ps = now_ps + fabric_transfer_ps(bytes, rate);
@@ -180,10 +207,7 @@ static void copy_group(struct ll *ll, uint32_t group, uint64_t now_ps)
 static void copied(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
     const struct ll_group *g = &ll->group[group];
-    if (g->copied_ps > now_ps)
-        sim_engine_schedule(ll->engine, g->copied_ps, LL_COPIED, g->peer, 0);
-    else
-        finish_group(ll, g->peer, now_ps);
+    finish_group(ll, g->peer, g->copied_ps > now_ps ? g->copied_ps : now_ps);
 }
 
 void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
@@ -195,13 +219,11 @@ void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
     switch ((enum ll_event)event->kind) {
     case LL_START: start(ll, target, now_ps); break;
     case LL_TOKEN: send_token(ll, target, now_ps); break;
-    case LL_SENT: next_token(ll, target, now_ps); break;
     case LL_LINK:
         while (ll_link_take(ll, target, now_ps, &job)) land_token(ll, job, now_ps);
         break;
     case LL_OPEN: open_receive(ll, target, now_ps); break;
     case LL_READY: copy_group(ll, target, now_ps); break;
-    case LL_COPIED: finish_group(ll, target, now_ps); break;
     case LL_SM:
         while (ll_sm_take(ll, target, now_ps, &job)) copied(ll, job, now_ps);
         break;

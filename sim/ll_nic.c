@@ -49,14 +49,11 @@ static void send_first(struct ll *ll, uint32_t rank)
     struct ll_rank *r = &ll->rank[rank];
     struct ll_train *train = &ll->train[r->nic.head];
     struct sim_resource_use *use = &r->use[LL_NIC_OUT];
-    uint64_t first_ps = LL_NEVER;
-    uint32_t message = train->head;
-    for (uint32_t i = 0; i < train->rows; i++, message = ll->next[message]) {
-        const uint64_t begin_ps =
+    uint64_t *depart_ps = ll->slot_depart_ps + train->first_slot;
+    for (uint32_t i = 0; i < train->rows; i++)
+        depart_ps[i] =
             pass(&r->nic_out, ll->machine->nic_message_ps, ll->row_nic_ps, train->rung_ps);
-        ll->timing->depart_ps[message] = begin_ps;
-        if (first_ps == LL_NEVER) first_ps = begin_ps;
-    }
+    uint64_t first_ps = train->rows > 0 ? depart_ps[0] : LL_NEVER;
     if (train->flag) {
         train->flag_ps = pass(&r->nic_out, ll->costs->nic_flag_ps, 0, train->rung_ps);
         if (first_ps == LL_NEVER) first_ps = train->flag_ps;
@@ -73,18 +70,17 @@ static void ring(struct ll *ll, uint32_t group, bool flag, uint64_t now_ps)
     struct ll_group *g = &ll->group[group];
     const uint32_t rank = group / ll->experts;
     struct ll_rank *r = &ll->rank[rank];
-    if (g->unrung_count == 0 && !flag) return;
+    if (g->posted == g->rung && !flag) return;
     assert(ll->train_count < ll->train_max);
     const uint32_t index = ll->train_count++;
     ll->train[index] =
         (struct ll_train){.group = group,
-                          .head = g->unrung.head,
-                          .rows = g->unrung_count,
+                          .rows = g->posted - g->rung,
+                          .first_slot = g->first_slot + g->rung,
                           .next = LL_NONE,
                           .flag = flag,
                           .rung_ps = now_ps + ll->costs->post_ps + ll->costs->doorbell_ps};
-    g->unrung = (struct ll_list){LL_NONE, LL_NONE};
-    g->unrung_count = 0;
+    g->rung = g->posted;
     const bool idle = r->nic.head == LL_NONE;
     if (idle)
         r->nic.head = index;
@@ -118,8 +114,8 @@ int ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps
     assert(!is_flag(ll, message));
     if (!take_slot(ll, group, message, now_ps)) return 0;
     ll->rank[group / ll->experts].use[LL_QPS].bytes += ll->row_bytes;
-    append(ll, &g->unrung, message);
-    g->unrung_count++;
+    assert(g->posted < g->rows);
+    if (ll->message_slot) ll->message_slot[message] = (uint32_t)(g->first_slot + g->posted);
     g->posted++;
     if (g->posted % LL_DOORBELL == 0) ring(ll, group, false, now_ps);
     return 1;
@@ -141,12 +137,11 @@ void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps)
     const uint64_t flight_ps = ll->machine->nic_flight_ps;
     const uint64_t waited_ps =
         to->nic_in.wire_free_ps > now_ps ? to->nic_in.wire_free_ps - now_ps : 0;
-    uint32_t message = train->head;
 
-    for (uint32_t i = 0; i < train->rows; i++, message = ll->next[message]) {
-        const uint64_t first_ps = ll->timing->depart_ps[message] + flight_ps;
+    for (uint64_t slot = train->first_slot; slot < train->first_slot + train->rows; slot++) {
+        const uint64_t first_ps = ll->slot_depart_ps[slot] + flight_ps;
         (void)pass(&to->nic_in, ll->machine->nic_message_ps, ll->row_nic_ps, first_ps);
-        ll->timing->land_ps[message] = to->nic_in.wire_free_ps;
+        ll->slot_land_ps[slot] = to->nic_in.wire_free_ps;
         if (g->short_ring)
             sim_engine_schedule(ll->engine, to->nic_in.wire_free_ps + flight_ps, LL_CREDIT,
                                 train->group, 0);

@@ -20,38 +20,39 @@ enum { LL_WARPS = 32, LL_DOORBELL = 4, LL_REDUCE_GROUPS = 2 };
 enum ll_event {
     LL_START, /* rank: the send half's first instruction. */
     LL_TOKEN, /* block: its token is cast and staged (dispatch), its rows can be read (combine). */
-    LL_SENT,  /* block (dispatch): every send of its token is complete. */
-    LL_ROWS,  /* rank (combine): the first rows are in shared memory. */
-    LL_WAVES, /* rank (combine): its NIC groups of payload rows each have staged them all. */
-    LL_WAVE,  /* group (combine): its warps have staged one more row each, payload before. */
-    LL_ISSUE, /* rank (combine): what became ready in LL_WAVES of payload rows publishes. */
-    LL_PUBLISH, /* group: its count (dispatch) or flag (combine) is issued. */
+
+    LL_ROWS,    /* rank (combine): the first rows are in shared memory. */
+    LL_WAVES,   /* rank (combine): its NIC groups of payload rows each have staged them all. */
+    LL_WAVE,    /* group (combine): its warps have staged one more row each, payload before. */
+    LL_ISSUE,   /* rank (combine): what became ready in LL_WAVES of payload rows publishes. */
+    LL_PUBLISH, /* group by NIC: its count (dispatch) or flag (combine) is issued. */
     LL_LINK,    /* rank: look at the NVLink port. */
     LL_NIC,     /* rank: the first byte of its NIC's next train reaches the far NIC. */
     LL_CREDIT,  /* group: a work request of its queue pair has completed. */
     LL_OPEN,    /* rank: the receive half begins to look for arrivals. */
     LL_READY,   /* group at the receiver (dispatch): its count has been read. */
-    LL_COPIED,  /* rank (dispatch): an SM is through with a group. */
-    LL_REDUCE,  /* rank (combine): all flags seen by all blocks. */
-    LL_SM       /* rank: look at the copies of the receive half. */
+
+    LL_REDUCE, /* rank (combine): all flags seen by all blocks. */
+    LL_SM      /* rank: look at the copies of the receive half. */
 };
 
-struct ll_list { /* A chain through ll.next or through trains. */
+struct ll_list { /* A chain through ll.next (stalled posts) or through trains. */
     uint32_t head, tail;
 };
 
 /* A sender's group with its queue pair and its flag's way. */
 struct ll_group {
     uint32_t rows;
-    uint32_t peer;         /* Where it leads. */
-    uint8_t link_class;    /* enum sim_link_class */
-    bool short_ring;       /* The queue pair holds fewer requests than rows and flag are. */
-    uint32_t gates;        /* What a publish still waits for. */
-    struct ll_list unrung; /* Posted, and the NIC not told. */
-    uint32_t unrung_count;
-    struct ll_list stalled; /* Wanting to be posted; the ring is full. */
-    uint32_t posted;        /* In all: every LL_DOORBELL-th rings. */
+    uint32_t peer;          /* Where it leads. */
+    uint8_t link_class;     /* enum sim_link_class */
+    bool short_ring;        /* The queue pair holds fewer requests than rows and flag are. */
+    uint32_t gates;         /* What a publish still waits for. */
+    uint64_t gate_ps;       /* Dispatch: the latest of what it waited for so far. */
+    uint64_t first_slot;    /* Of rows slots, in the order of posts. */
+    uint32_t posted;        /* Every LL_DOORBELL-th rings. */
+    uint32_t rung;          /* The NIC knows of so many. */
     uint32_t outstanding;   /* Posted and not complete; counted where the ring is short. */
+    struct ll_list stalled; /* Wanting to be posted; the ring is full. */
     uint64_t flag_ps;       /* Its count or flag lands, or LL_NEVER. */
     uint64_t copied_ps;     /* Dispatch: the receiver's SM is through with it. */
 };
@@ -60,8 +61,8 @@ struct ll_group {
  * perhaps the group's flag. */
 struct ll_train {
     uint32_t group;
-    uint32_t head; /* First message, a chain through ll.next. */
     uint32_t rows;
+    uint64_t first_slot;
     uint32_t next;
     bool flag;
     uint64_t rung_ps; /* The request is at the NIC. */
@@ -80,7 +81,8 @@ struct ll_rank {
     struct ll_list nic;            /* Trains rung and not at the far NIC. */
     struct ll_nic nic_out, nic_in;
     uint64_t begin_ps;     /* First instruction of the send half. */
-    uint64_t sent_ps;      /* Last publish; hook mode: the launch of the receive half. */
+    uint64_t sent_ps;      /* Latest publish so far; hook mode: launch of the receive half. */
+    uint64_t done_ps;      /* Dispatch: latest copy of a group so far. */
     uint64_t open_ps;      /* The receive half looks from here on, or LL_NEVER. */
     uint64_t last_land_ps; /* Latest count or flag so far, and whose. */
     uint32_t last_source;
@@ -116,7 +118,11 @@ struct ll {
     struct ll_rank *rank;
     struct ll_group *group; /* [R x E] by sender */
     struct ll_block *block; /* [R x jobs_max] */
-    uint32_t *next;         /* [messages + R x E]: chains of messages, and of flags behind them. */
+    /* By slot: its turn on the sender's wire, and when it lands. Slots are numbered like the
+     * receiver's rows: in combine they are the messages, and these are timing's own arrays. */
+    uint64_t *slot_depart_ps, *slot_land_ps;
+    uint32_t *message_slot; /* Dispatch: [messages]; LL_NONE where it did not go by NIC. */
+    uint32_t *next; /* Stalled posts: [messages + R x E], flags behind messages; NULL: none can. */
     struct ll_train *train;
     uint32_t train_count, train_max;
     struct fabric_share_job *jobs;
@@ -155,6 +161,7 @@ void ll_end(struct ll *ll, uint32_t rank, uint64_t now_ps);
 /* sim/ll_dispatch.c, sim/ll_combine.c: the halves. unstalled: a row got its slot. */
 void ll_dispatch_event(struct ll *ll, const struct sim_event *event);
 void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps);
+void ll_dispatch_gather(struct ll *ll);
 void ll_dispatch_landed(struct ll *ll, uint32_t group, uint64_t land_ps);
 void ll_combine_event(struct ll *ll, const struct sim_event *event);
 void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps);
