@@ -13,8 +13,9 @@
 static const struct command_spec SPEC = {
     .name = "bench",
     .arguments = "engine|ref|kernels|direct",
-    .summary = "Measure the event queue (hold model) or the reference's operations on one core, or "
-               "the kernels on one GPU, or those that reach from one GPU into another on two.",
+    .summary = "Measure the event queue (hold model, and packets of an all-to-all) or the "
+               "reference's operations on one core, or the kernels on one GPU, or those that reach "
+               "from one GPU into another on two.",
     .example = "epsim bench engine --json",
     .arguments_min = 1,
     .arguments_max = 1,
@@ -28,23 +29,22 @@ enum {
     ENGINE_ROUND_NS = 500000000
 };
 
-static int bench_engine(const struct command_line *line)
+/* Holds per second by events pending, as a table on standard output and as JSON. */
+static int bench_holds(const struct command_line *line, json_t *json, char *err, size_t err_len)
 {
     static const uint64_t PENDING[] = {256, 4096, 65536, 1000000};
     static const double GOAL[] = {45e6, 30e6, 7e6, 1.5e6};
-    json_t *holds = json_object(), *json = json_object();
+    json_t *holds = json_object();
     struct table *table = table_open(">pending|>million holds/s|>goal");
-    char err[256] = "";
+    int status = 0;
 
     for (size_t i = 0; i < sizeof PENDING / sizeof PENDING[0]; i++) {
         char key[24];
         const double rate =
-            sim_bench_engine_hold(PENDING[i], ENGINE_ROUNDS, ENGINE_ROUND_NS, err, sizeof err);
+            sim_bench_engine_hold(PENDING[i], ENGINE_ROUNDS, ENGINE_ROUND_NS, err, err_len);
         if (rate <= 0.0) {
-            json_decref(holds);
-            json_decref(json);
-            table_close(table);
-            return command_fail(&SPEC, EXIT_ENVIRONMENT, err);
+            status = -1;
+            break;
         }
         snprintf(key, sizeof key, "%" PRIu64, PENDING[i]);
         json_object_set_new(holds, key, json_real(rate));
@@ -53,12 +53,73 @@ static int bench_engine(const struct command_line *line)
         table_cell(table, "%.1f", GOAL[i] / 1e6);
     }
     json_object_set_new(json, "holds_per_s", holds);
-    if (!line->json) {
+    if (status == 0 && !line->json) table_print(table, stdout);
+    table_close(table);
+    return status;
+}
+
+/* Every port 400 Gb/s, packets of 4 KiB, hops of half a microsecond. */
+static int bench_all_to_all(const struct command_line *line, json_t *json, char *err,
+                            size_t err_len)
+{
+    static const struct {
+        const char *name;
+        uint32_t hosts, packets;
+    } EXCHANGES[] = {{"1 MiB to each of 31", 32, 31 * 256},
+                     {"1 MiB to each of 63", 64, 63 * 256},
+                     {"4 KiB to each of 1023", 1024, 1023}};
+    json_t *rows = json_array();
+    struct table *table =
+        table_open("all-to-all|>hosts|>packets|>closed form us|>us|>events|>s|>million events/s");
+    int status = 0;
+
+    for (size_t i = 0; status == 0 && i < sizeof EXCHANGES / sizeof EXCHANGES[0]; i++) {
+        const struct sim_all_to_all shape = {.hosts = EXCHANGES[i].hosts,
+                                             .packets = EXCHANGES[i].packets,
+                                             .packet_bytes = 4096,
+                                             .rate_bytes_per_s = UINT64_C(50000000000),
+                                             .hop_ps = 500000};
+        const double closed_us = (double)sim_all_to_all_closed_ps(&shape) / 1e6;
+        struct sim_bench_all_to_all bench;
+        status = sim_bench_all_to_all(&shape, ENGINE_ROUNDS, &bench, err, err_len);
+        if (status != 0) break;
+        const double rate = (double)bench.result.events / bench.best_s;
+        json_array_append_new(
+            rows, json_pack("{s:s, s:i, s:I, s:f, s:f, s:I, s:f, s:f}", "name", EXCHANGES[i].name,
+                            "hosts", (int)shape.hosts, "packets", (json_int_t)bench.result.arrived,
+                            "closed_form_us", closed_us, "us", (double)bench.result.end_ps / 1e6,
+                            "events", (json_int_t)bench.result.events, "seconds", bench.best_s,
+                            "events_per_s", rate));
+        table_cell(table, "%s", EXCHANGES[i].name);
+        table_cell(table, "%" PRIu32, shape.hosts);
+        table_cell(table, "%" PRIu64, bench.result.arrived);
+        table_cell(table, "%.3f", closed_us);
+        table_cell(table, "%.3f", (double)bench.result.end_ps / 1e6);
+        table_cell(table, "%" PRIu64, bench.result.events);
+        table_cell(table, "%.3f", bench.best_s);
+        table_cell(table, "%.1f", rate / 1e6);
+    }
+    json_object_set_new(json, "all_to_all", rows);
+    if (status == 0 && !line->json) {
+        puts("");
         table_print(table, stdout);
-        json_decref(json);
     }
     table_close(table);
-    return line->json ? command_print_json(json) : EXIT_OK;
+    return status;
+}
+
+static int bench_engine(const struct command_line *line)
+{
+    json_t *json = json_object();
+    char err[256] = "";
+    if (bench_holds(line, json, err, sizeof err) != 0 ||
+        bench_all_to_all(line, json, err, sizeof err) != 0) {
+        json_decref(json);
+        return command_fail(&SPEC, EXIT_ENVIRONMENT, err);
+    }
+    if (line->json) return command_print_json(json);
+    json_decref(json);
+    return EXIT_OK;
 }
 
 static int bench_ref(const struct command_line *line)

@@ -26,7 +26,8 @@ alloc_files='sim/accuracy.c sim/bench_engine.c sim/bench_ref.c sim/calibrate.c
 # ...and in these functions: a pool that doubles, or what one exchange needs before its events.
 alloc_exceptions='fabric/yaml.c:take sim/engine_queue.c:heap_push sim/engine_queue.c:fresh_node
     sim/normal.c:report_messages sim/normal_node.c:normal_node_run sim/normal_plan.c:list_rows
-    sim/run.c:sim_run_play sim/traffic_parts.c:sim_traffic_numbers'
+    sim/run.c:sim_run_play sim/traffic_parts.c:sim_traffic_numbers
+    sim/all_to_all.c:sim_all_to_all_run'
 
 declare -a folders=()
 for folder in ref fabric traces kernels sim tools tests; do
