@@ -6,20 +6,42 @@
  * landed, forward where a hop ends in a reduction, unpack on the receiver. All pointers are
  * host memory, borrowed for the call; all arrays are dense, C order, little-endian.
  *
- * A plugin includes this header alone and exports sim_backend_v1. */
+ * A plugin includes this header alone and exports sim_backend_v1; tests/plugin_example.c is a
+ * whole one. Every operation returns
+ *     0                         done, all outputs written;
+ *     SIM_BACKEND_FAILED        with one line in err: the environment failed, the run ends;
+ *     SIM_BACKEND_UNSUPPORTED   with one line in err: not a mode, recipe or shape of this
+ *                               backend. verify counts it as skipped; a run ends.
+ *
+ * Order of rows. Received rows stand in blocks, by (expert, source rank) in low latency and by
+ * (destination rank, source rank) in normal mode, each at the place that routing alone gives it.
+ * Inside a block they stand by (source token, column). One freedom: dispatch, the group
+ * operation, may leave the rows of a low-latency block in any order, as kernels land them;
+ * src_token says whose each row is. Whoever hands on a plugin's rows puts them in order first,
+ * so expert and combine always get them by (source token, column), and need no handle. */
 #ifndef SIM_BACKEND_H
 #define SIM_BACKEND_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include "ref/quantise.h" /* enum ref_recipe */
 #include "ref/routing.h"
 #include "sim/traffic.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define SIM_BACKEND_ABI 1u
 
+enum { SIM_BACKEND_FAILED = -1, SIM_BACKEND_UNSUPPORTED = -3 };
+
+/* What the experts compute, from a received row widened to FP32 (code * scale): STANDIN
+ * bf16(fp32(x * 0.37f) + 0.11f), two roundings before the last; IDENTITY bf16(x); MLP
+ * ref/expert.h. */
 enum sim_expert { SIM_EXPERT_STANDIN, SIM_EXPERT_IDENTITY, SIM_EXPERT_MLP };
 
-/* One layer of one step: what open_layer is told. Borrowed until close_layer. */
+/* One layer of one step. Borrowed for the call; from begin until the next begin. */
 struct sim_layer_input {
     const struct ref_routing *routing;
     const struct sim_traffic *traffic;
@@ -33,10 +55,10 @@ struct sim_layer_input {
     const uint16_t *bias1; /* BF16 [tokens][hidden], or NULL. */
 };
 
-/* Received rows of all ranks, in the order of sim/traffic.h. Filled by the backend into the
- * caller's arrays; an array that a mode does not have is NULL. */
+/* Received rows of all ranks. Filled by the backend into the caller's arrays; an array that a mode
+ * or recipe does not have is NULL. */
 struct sim_received {
-    uint64_t rows;
+    uint64_t rows;          /* All of them; the caller's arrays hold as many as routing says. */
     uint8_t *payload;       /* [rows][hidden] e4m3 codes, or BF16 [rows][hidden]. */
     float *scales;          /* [rows][hidden / 128]; NULL for bf16 and ue8m0. */
     uint32_t *scales_ue8m0; /* [rows][hidden / 512] packed; ue8m0 only. */
@@ -57,10 +79,13 @@ struct sim_backend_ops {  /* Fields are added at the end, never reordered. */
     uint32_t table_bytes; /* sizeof here, as compiled; later fields do not exist. */
     const char *name;     /* Static storage: "ref", "cuda", ... */
 
-    int (*open)(void **state_out, char *err, size_t err_len);
+    /* Required. self is this table. A host may open several states and use each from a thread of
+     * its own. */
+    int (*open)(const struct sim_backend_ops *self, void **state_out, char *err, size_t err_len);
     void (*close)(void *state); /* Cannot fail; NULL is fine. */
 
-    /* Group operations, required. Each is a pure function of its arguments. */
+    /* Group operations, required. Each is a pure function of its arguments: a state may hold
+     * scratch memory, but nothing that a result depends on. */
     int (*dispatch)(void *state, const struct sim_layer_input *in, struct sim_received *out,
                     char *err, size_t err_len);
     int (*expert)(void *state, const struct sim_layer_input *in, const struct sim_received *rows,
@@ -69,7 +94,7 @@ struct sim_backend_ops {  /* Fields are added at the end, never reordered. */
                    const float *row_weights /* normal: [rows][topk] as dispatch left them */,
                    struct sim_combined *out, char *err, size_t err_len);
 
-    /* Phase operations, optional (NULL): needed to be driven by the clock. Between begin and
+    /* Phase operations, optional (all or none): needed to be driven by the clock. Between begin and
      * the next begin the backend keeps the arenas of one layer. Arenas that messages write are
      * filled with POISON (all bytes 0xFF: NaN in every format) by begin. */
     int (*begin)(void *state, const struct sim_layer_input *in, char *err, size_t err_len);
@@ -94,5 +119,9 @@ const struct sim_backend_ops *sim_backend_v1(void);
 
 const struct sim_backend_ops *sim_backend_ref(void);  /* The reference; always there. */
 const struct sim_backend_ops *sim_backend_cuda(void); /* NULL when built without CUDA. */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -39,11 +39,13 @@ static int read_options(struct gpu_options *options, char *err, size_t err_len)
     return 0;
 }
 
-static int cuda_open(void **state_out, char *err, size_t err_len)
+static int cuda_open(const struct sim_backend_ops *self, void **state_out, char *err,
+                     size_t err_len)
 {
     struct gpu_options options;
     struct gpu *gpu = NULL;
 
+    (void)self;
     if (read_options(&options, err, err_len) != 0) return -1;
     if (gpu_open(&options, &gpu, err, err_len) != 0) return -1;
     struct backend_cuda *state = (struct backend_cuda *)calloc(1, sizeof *state);

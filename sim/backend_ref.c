@@ -10,8 +10,9 @@
 #include "ref/normal.h"
 #include "ref/quantise.h"
 
-static int ref_open(void **state_out, char *err, size_t err_len)
+static int ref_open(const struct sim_backend_ops *self, void **state_out, char *err, size_t err_len)
 {
+    (void)self;
     *state_out = calloc(1, sizeof(struct backend_ref));
     if (*state_out != NULL) return 0;
     snprintf(err, err_len, "backend ref: out of memory");

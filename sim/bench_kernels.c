@@ -261,7 +261,7 @@ int sim_bench_kernels_run(uint32_t rounds, struct sim_bench_kernels *out, char *
 
     memset(&bench, 0, sizeof bench);
     memset(out, 0, sizeof *out);
-    if (ops->open(&state, err, err_len) != 0) return -1;
+    if (ops->open(ops, &state, err, err_len) != 0) return -1;
     bench.state = (struct backend_cuda *)state;
     bench.out = out;
     if (sim_backend_cuda_describe(state, &info, err, err_len) != 0) goto close_state;

@@ -43,8 +43,9 @@ struct sim_datapath *sim_datapath_open(const struct sim_backend_ops *backend, ch
     }
     path->backend = backend;
     path->reference = sim_backend_ref();
-    if (backend->open(&path->state, err, err_len) != 0) goto free_path;
-    if (path->reference->open(&path->reference_state, err, err_len) != 0) goto close_backend;
+    if (backend->open(backend, &path->state, err, err_len) != 0) goto free_path;
+    if (path->reference->open(path->reference, &path->reference_state, err, err_len) != 0)
+        goto close_backend;
     return path;
 close_backend:
     backend->close(path->state);

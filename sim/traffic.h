@@ -23,6 +23,10 @@
 #include <stdint.h>
 #include "ref/routing.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum sim_direction { SIM_DISPATCH, SIM_COMBINE, SIM_DIRECTIONS };
 enum sim_mode { SIM_MODE_LL, SIM_MODE_NORMAL, SIM_MODE_AUTO };
 enum sim_link_class { SIM_LINK_LOCAL, SIM_LINK_NVLINK, SIM_LINK_NIC, SIM_LINK_CLASSES };
@@ -85,5 +89,9 @@ int sim_traffic_build(const struct ref_routing *routing, const struct sim_traffi
 enum sim_link_class sim_traffic_link(const struct sim_traffic *traffic, uint32_t src, uint32_t dst);
 
 void sim_traffic_free(struct sim_traffic *traffic); /* Safe on a zeroed struct. */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -210,7 +210,7 @@ int sim_verify_golden(const char *folder, const struct sim_backend_ops *backend,
         snprintf(err, err_len, "%.400s: no NAME.rankR.safetensors in it", folder);
         goto free_list;
     }
-    if (backend != NULL && backend->open(&state, err, err_len) != 0) {
+    if (backend != NULL && backend->open(backend, &state, err, err_len) != 0) {
         *usage = false;
         goto free_list;
     }

@@ -64,7 +64,8 @@ static void open_bench(struct bench *bench, uint64_t seed, int place)
     bench->ops[0] = sim_backend_ref();
     bench->ops[1] = sim_backend_cuda();
     for (int b = 0; b < 2; b++) {
-        ck_assert_msg(bench->ops[b]->open(&bench->state[b], err, sizeof err) == 0, "%s", err);
+        ck_assert_msg(bench->ops[b]->open(bench->ops[b], &bench->state[b], err, sizeof err) == 0,
+                      "%s", err);
         ck_assert_int_eq(sim_results_reserve(&bench->results[b], &bench->input, err, sizeof err),
                          0);
     }
