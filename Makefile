@@ -70,7 +70,7 @@ SUITES := $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
 TEST_SRC := $(SUITES:%=tests/test_%.c) $(wildcard tests/main.c tests/support.c)
 GPU_SUITES := $(filter-out main,$(patsubst tests/gpu_%.c,%,$(sort $(wildcard tests/gpu_*.c))))
 GPU_TEST_OBJ := $(patsubst %,$(BUILD)/tests/gpu_%.o,$(GPU_SUITES) main) $(BUILD)/tests/support.o
-GEN_SRC := $(BUILD)/gen/machines.c $(BUILD)/gen/models.c $(BUILD)/gen/schema.c
+GEN_SRC := $(BUILD)/gen/machines.c $(BUILD)/gen/models.c $(BUILD)/gen/schema.c $(BUILD)/gen/style.c
 GEN_HEADERS := $(addprefix $(BUILD)/gen/,config.h version.h embedded.h suites.inc gpu_suites.inc)
 
 object = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -151,8 +151,9 @@ $(BUILD)/gen/embedded.h: tools/embed.sh
 MACHINES := $(sort $(wildcard fabric/machines/*.yaml))
 MODELS := $(sort $(wildcard sim/models/*.yaml))
 SCHEMA := $(wildcard traces/schema.sql)
+STYLE := $(wildcard traces/report.css)
 $(BUILD)/gen/embedded.list: FORCE
-	$(call keep,echo $(MACHINES) $(MODELS) $(SCHEMA))
+	$(call keep,echo $(MACHINES) $(MODELS) $(SCHEMA) $(STYLE))
 embed = @tools/embed.sh $(1) > $@
 $(BUILD)/gen/machines.c: tools/embed.sh $(BUILD)/gen/embedded.list $(MACHINES)
 	$(call embed,embedded_machines $(MACHINES))
@@ -160,6 +161,8 @@ $(BUILD)/gen/models.c: tools/embed.sh $(BUILD)/gen/embedded.list $(MODELS)
 	$(call embed,embedded_models $(MODELS))
 $(BUILD)/gen/schema.c: tools/embed.sh $(BUILD)/gen/embedded.list $(SCHEMA)
 	$(call embed,embedded_schema $(SCHEMA))
+$(BUILD)/gen/style.c: tools/embed.sh $(BUILD)/gen/embedded.list $(STYLE)
+	$(call embed,embedded_style $(STYLE))
 
 # The machine files' costs come from measurements: parents first, since children inherit. The
 # binary embeds the files, so each fit is built in before the next.

@@ -71,5 +71,6 @@ int cmd_calibrate(int argc, char **argv);
 int cmd_explore(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_eplb(int argc, char **argv);
+int cmd_report(int argc, char **argv);
 
 #endif

@@ -24,6 +24,7 @@ struct embedded_file {
 extern const struct embedded_file embedded_machines[]; /* fabric/machines, by name */
 extern const struct embedded_file embedded_models[];   /* sim/models, by name */
 extern const struct embedded_file embedded_schema[];   /* traces/schema.sql */
+extern const struct embedded_file embedded_style[];    /* traces/report.css */
 
 #endif
 END

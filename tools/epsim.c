@@ -28,6 +28,7 @@ static const struct command COMMANDS[] = {
     {"accuracy", cmd_accuracy, "predicted against measured times, by row and by group"},
     {"calibrate", cmd_calibrate, "fit a machine file to measurements"},
     {"export", cmd_export, "a run for Perfetto and chrome://tracing"},
+    {"report", cmd_report, "a run as one HTML page"},
     {"eplb", cmd_eplb, "placement of expert replicas from weights"},
     {"explore", cmd_explore, "walk a protocol's interleavings: safe, or the way to break it"},
     {"bench", cmd_bench, "the speed of the engine and of the reference themselves"},
