@@ -64,14 +64,15 @@ static int check_shape(const struct gpu *gpu, const struct gpu_direct_shape *sha
                  shape->ranks, gpu->devices);
         return -1;
     }
-    if ((uint64_t)shape->tokens_max * shape->topk >= 1u << 20) {
+    if ((uint64_t)shape->tokens_max * shape->topk >= GPU_DIRECT_SELECTIONS_END) {
         snprintf(err, err_len,
                  "cuda: %" PRIu32 " tokens by %" PRIu32
                  " columns: the direct transport takes fewer than 2^20 selections a rank",
                  shape->tokens_max, shape->topk);
         return -1;
     }
-    assert(shape->experts > 0 && shape->experts % shape->ranks == 0 && shape->experts < 4096);
+    assert(shape->experts > 0 && shape->experts % shape->ranks == 0 &&
+           shape->experts < GPU_DIRECT_EXPERTS_END);
     assert(shape->topk >= 1 && shape->topk <= GPU_TOPK_MAX);
     assert(shape->hidden > 0 && shape->hidden % GPU_GROUP_CHANNELS == 0);
     assert(shape->ranks == gpu->ranks);
@@ -126,7 +127,7 @@ extern "C" int gpu_direct_open(struct gpu *gpu, const struct gpu_direct_shape *s
     }
     direct->gpu = gpu;
     direct->shape = *shape;
-    direct->alone = shape->ranks == gpu->devices;
+    direct->alone = shape->ranks == gpu->devices && !shape->shared;
     lay_out(direct);
     const uint64_t wait_ns = shape->wait_ns != 0 ? shape->wait_ns : UINT64_C(10000000000);
     for (uint32_t d = 0; d < gpu->devices; d++) direct->cycles[d] = wait_ns / 1000 * CYCLES_PER_US;

@@ -8,7 +8,9 @@
  * resident (a cooperative launch: the driver refuses one that would not fit). Ranks that share a
  * GPU cannot wait for each other inside a launch; there every operation is split in phases, all
  * ranks' launches of one phase before any of the next, with the GPUs fenced in between, so that no
- * wait is ever for something that has not run.
+ * wait is ever for something that has not run. The same holds where somebody else's launches use
+ * the same GPUs (shared): two groups that each held one GPU and waited for the other would never
+ * end.
  *
  * A wait that lasts longer than wait_ns ends the kernel with a trap; the next call that waits says
  * which wait it was. The GPUs are then lost to this process, as with any CUDA fault. */
@@ -21,17 +23,23 @@
 extern "C" {
 #endif
 
-enum { GPU_DIRECT_RANKS_MAX = 64 };
+enum {
+    GPU_DIRECT_RANKS_MAX = 64,
+    GPU_DIRECT_EXPERTS_END = 4096,
+    GPU_DIRECT_CAST_CHANNELS = 512,     /* Low-latency FP8: hidden is a multiple of this. */
+    GPU_DIRECT_SELECTIONS_END = 1 << 20 /* Of a rank: tokens by columns. */
+};
 
 struct gpu_direct;
 
 struct gpu_direct_shape {
-    uint32_t ranks, experts, topk; /* topk at most GPU_TOPK_MAX, experts below 4096. */
-    uint32_t hidden;               /* A multiple of 512 for FP8 recipes, else of 128. */
+    uint32_t ranks, experts, topk; /* topk at most GPU_TOPK_MAX. */
+    uint32_t hidden;               /* A multiple of 128. */
     uint32_t tokens_max;           /* Of any rank. */
     uint32_t sm_count;             /* Blocks of each rank's launches; 0: all of its GPU. */
     uint64_t wait_ns;              /* Longest wait; 0: ten seconds. */
     bool ll;                       /* Give memory to the low-latency operations. */
+    bool shared;                   /* Others launch on these GPUs too: split every operation. */
 };
 
 /* What a call does: both is one operation, one each are the two launches of hook mode. Between the

@@ -157,7 +157,7 @@ extern "C" int gpu_direct_ll_dispatch(struct gpu_direct *direct, enum gpu_direct
 
     assert(direct->shape.ll && routing->ranks == direct->shape.ranks);
     assert(routing->experts == direct->shape.experts && routing->topk == direct->shape.topk);
-    assert(recipe == GPU_RECIPE_BF16 || direct->shape.hidden % 512 == 0);
+    assert(recipe == GPU_RECIPE_BF16 || direct->shape.hidden % GPU_DIRECT_CAST_CHANNELS == 0);
     if (phase & GPU_DIRECT_SEND) direct->number[DIRECT_LL_DISPATCH]++;
     if (!split) return launch_ranks(direct, phase, routing, recipe, x, rows, err, err_len);
     if (launch_ranks(direct, GPU_DIRECT_SEND, routing, recipe, x, rows, err, err_len) != 0)

@@ -53,7 +53,7 @@ struct gpu_direct {
     uint32_t number[DIRECT_OPERATIONS];    /* Of the last operation of each kind. */
     uint32_t arrived[DIRECT_OPERATIONS];   /* What `arrived` words have come to by then. */
     uint32_t blocks[GPU_DIRECT_RANKS_MAX]; /* Of the rank's last launch. */
-    bool alone;                            /* Every rank has a GPU of its own. */
+    bool alone;                            /* Every rank has a GPU of its own, and all of it. */
     struct direct_fault *fault;            /* Host memory that kernels can write. */
     volatile uint32_t *go;                 /* Host memory: the number of the hold that may end. */
     uint64_t cycles[GPU_DEVICES_MAX];

@@ -34,6 +34,21 @@ extern "C" {
 
 #define SIM_BACKEND_ABI 1u
 
+/* How a backend is run. No result depends on any of it. */
+enum sim_transport {
+    SIM_TRANSPORT_DRIVEN, /* Phase by phase, message by message, as the clock says. */
+    SIM_TRANSPORT_DIRECT  /* Group operations: the ranks' kernels reach into each other's memory. */
+};
+
+struct sim_backend_place {
+    uint32_t transport;  /* enum sim_transport */
+    uint32_t gpus;       /* At least 1. */
+    uint32_t interleave; /* 0: neighbouring ranks share a GPU; 1: they sit on different ones. */
+    uint32_t sms;        /* direct: blocks of each rank's launches; 0: all its GPU has. */
+    uint32_t in_flight;  /* States that will be at work at the same time, this one included. */
+    uint64_t gpu_bytes;  /* Most memory on each GPU; 0: what is free. */
+};
+
 enum { SIM_BACKEND_FAILED = -1, SIM_BACKEND_UNSUPPORTED = -3 };
 
 /* What the experts compute, from a received row widened to FP32 (code * scale): STANDIN
@@ -111,6 +126,10 @@ struct sim_backend_ops {  /* Fields are added at the end, never reordered. */
      * call: received rows, expert output BF16 [rows][hidden], combined tokens. */
     int (*read)(void *state, struct sim_received *received, uint16_t **expert_out,
                 struct sim_combined *combined, char *err, size_t err_len);
+
+    /* Optional (NULL): open for backends that can choose. */
+    int (*open_at)(const struct sim_backend_ops *self, const struct sim_backend_place *place,
+                   void **state_out, char *err, size_t err_len);
 };
 
 /* A plugin exports this symbol and no other. The version is part of the name, so a host that

@@ -1,9 +1,8 @@
 /* sim/backend_cuda.c - the kernels behind the backend table: memory of a layer, group operations.
  *
  * Group operations are the phases of all ranks with the messages in the order in which they are
- * sent; sim/backend_cuda_phase.c has the phases. How many GPUs, and which ranks on which, comes
- * from the environment (EPSIM_GPUS=N, EPSIM_GPU_MAP=blocks|roundrobin), because no result
- * depends on it. */
+ * sent (sim/backend_cuda_phase.c), or on the direct transport one operation of kernels/direct.h
+ * (sim/backend_cuda_direct.c). */
 #include "sim/backend_cuda.h"
 
 #include "gen/config.h"
@@ -17,36 +16,16 @@
 #include "ref/ll_phase.h"
 #include "ref/normal_phase.h"
 #include "ref/quantise.h"
-#include "sim/settings.h"
+#include "sim/backends.h"
 
-static int read_options(struct gpu_options *options, char *err, size_t err_len)
+static int cuda_open_at(const struct sim_backend_ops *self, const struct sim_backend_place *place,
+                        void **state_out, char *err, size_t err_len)
 {
-    const char *count = getenv("EPSIM_GPUS"), *map = getenv("EPSIM_GPU_MAP");
-    uint64_t devices = 1;
-
-    if (count != NULL && sim_parse_u64(count, 1, GPU_DEVICES_MAX, &devices) != 0) {
-        snprintf(err, err_len, "EPSIM_GPUS: %.64s: must be a whole number from 1 to %d", count,
-                 GPU_DEVICES_MAX);
-        return -1;
-    }
-    if (map != NULL && strcmp(map, "blocks") != 0 && strcmp(map, "roundrobin") != 0) {
-        snprintf(err, err_len, "EPSIM_GPU_MAP: %.64s: must be blocks or roundrobin", map);
-        return -1;
-    }
-    options->devices = (uint32_t)devices;
-    options->mapping =
-        map != NULL && strcmp(map, "roundrobin") == 0 ? GPU_MAP_ROUND_ROBIN : GPU_MAP_BLOCKS;
-    return 0;
-}
-
-static int cuda_open(const struct sim_backend_ops *self, void **state_out, char *err,
-                     size_t err_len)
-{
-    struct gpu_options options;
+    const struct gpu_options options = {place->gpus,
+                                        place->interleave ? GPU_MAP_ROUND_ROBIN : GPU_MAP_BLOCKS};
     struct gpu *gpu = NULL;
 
     (void)self;
-    if (read_options(&options, err, err_len) != 0) return -1;
     if (gpu_open(&options, &gpu, err, err_len) != 0) return -1;
     struct backend_cuda *state = (struct backend_cuda *)calloc(1, sizeof *state);
     if (state == NULL) {
@@ -55,14 +34,23 @@ static int cuda_open(const struct sim_backend_ops *self, void **state_out, char 
         return -1;
     }
     state->gpu = gpu;
+    state->place = *place;
     *state_out = state;
     return 0;
+}
+
+static int cuda_open(const struct sim_backend_ops *self, void **state_out, char *err,
+                     size_t err_len)
+{
+    const struct sim_backend_place place = sim_backend_place_default();
+    return cuda_open_at(self, &place, state_out, err, err_len);
 }
 
 static void cuda_close(void *opaque)
 {
     struct backend_cuda *state = (struct backend_cuda *)opaque;
     if (state == NULL) return;
+    gpu_direct_close(state->direct);
     gpu_close(state->gpu);
     sim_arena_free(&state->rank_rows);
     sim_arena_free(&state->moves);
@@ -212,6 +200,7 @@ int backend_cuda_layer(struct backend_cuda *state, const struct sim_layer_input 
         state->slot[SIM_DISPATCH] = gpu_ll_message(in->hidden, in->recipe);
         state->slot[SIM_COMBINE] = gpu_ll_answer(in->hidden);
     }
+    backend_cuda_direct_release(state, in);
     if (number_rows(state, in, err, err_len) != 0 || plan(state, in, err, err_len) != 0) return -1;
     state->input = in;
     state->routing = (struct gpu_routing){.ranks = in->routing->ranks,
@@ -271,14 +260,18 @@ static int timed(struct backend_cuda *state, int (*work)(struct backend_cuda *, 
 {
     uint64_t elapsed_ns = 0;
     if (gpu_timer_start(state->gpu, err, err_len) != 0 || work(state, err, err_len) != 0 ||
-        gpu_timer_stop(state->gpu, &elapsed_ns, err, err_len) != 0)
-        return -1;
+        gpu_timer_stop(state->gpu, &elapsed_ns, err, err_len) != 0) {
+        if (state->direct != NULL) (void)gpu_direct_wait(state->direct, err, err_len);
+        return -1; /* With the name of the wait that was given up, where there was one. */
+    }
     state->kernel_ns += elapsed_ns;
     return 0;
 }
 
 static int dispatch_all(struct backend_cuda *state, char *err, size_t err_len)
 {
+    if (state->place.transport == SIM_TRANSPORT_DIRECT)
+        return backend_cuda_direct_dispatch(state, err, err_len);
     return backend_cuda_direction(state, SIM_DISPATCH, err, err_len);
 }
 
@@ -289,6 +282,8 @@ static int experts_all(struct backend_cuda *state, char *err, size_t err_len)
 
 static int combine_all(struct backend_cuda *state, char *err, size_t err_len)
 {
+    if (state->place.transport == SIM_TRANSPORT_DIRECT)
+        return backend_cuda_direct_combine(state, err, err_len);
     return backend_cuda_direction(state, SIM_COMBINE, err, err_len);
 }
 
@@ -296,7 +291,9 @@ static int cuda_dispatch(void *opaque, const struct sim_layer_input *in, struct 
                          char *err, size_t err_len)
 {
     struct backend_cuda *state = (struct backend_cuda *)opaque;
-    if (backend_cuda_layer(state, in, err, err_len) != 0) return -1;
+    int status = backend_cuda_layer(state, in, err, err_len);
+    if (status == 0) status = backend_cuda_direct_open(state, err, err_len);
+    if (status != 0) return status;
     if (timed(state, dispatch_all, err, err_len) != 0) return -1;
     return backend_cuda_take_received(state, out, err, err_len);
 }
@@ -324,7 +321,10 @@ static int cuda_combine(void *opaque, const struct sim_layer_input *in, const ui
 {
     struct backend_cuda *state = (struct backend_cuda *)opaque;
     struct sim_combined wanted = *out;
-    if (backend_cuda_layer(state, in, err, err_len) != 0) return -1;
+    int status = backend_cuda_layer(state, in, err, err_len);
+    if (status == 0) status = backend_cuda_direct_open(state, err, err_len);
+    if (status == 0) status = backend_cuda_direct_handle(state, err, err_len);
+    if (status != 0) return status;
     if (gpu_write(state->gpu, state->part[CUDA_EXPERT_OUT], expert_out, err, err_len) != 0)
         return -1;
     if (row_weights == NULL) {
@@ -369,6 +369,7 @@ static const struct sim_backend_ops CUDA_OPS = {
     .unpack = backend_cuda_unpack,
     .run_expert = backend_cuda_run_expert,
     .read = backend_cuda_read,
+    .open_at = cuda_open_at,
 };
 
 const struct sim_backend_ops *sim_backend_cuda(void)

@@ -1,12 +1,13 @@
-/* sim/backend_cuda.h - what the two halves of the CUDA backend share: sim/backend_cuda.c (table
- * and group operations) and sim/backend_cuda_phase.c (phase operations); and what the recording
- * of evidence asks it beyond the table. */
+/* sim/backend_cuda.h - what the parts of the CUDA backend share: sim/backend_cuda.c (table and
+ * group operations), sim/backend_cuda_phase.c (phase operations), sim/backend_cuda_direct.c (group
+ * operations on the direct transport); and what the recording of evidence asks it beyond the
+ * table. */
 #ifndef SIM_BACKEND_CUDA_H
 #define SIM_BACKEND_CUDA_H
 
 #include <stddef.h>
 #include <stdint.h>
-#include "kernels/gpu.h"
+#include "kernels/direct.h"
 #include "sim/arena.h"
 #include "sim/backend.h"
 #include "sim/received.h"
@@ -68,6 +69,9 @@ struct backend_cuda {
     struct sim_arena rank_rows;                        /* First row of every rank, of each kind. */
     struct sim_arena moves;                            /* gpu_deliver's, of one call. */
     struct sim_results results;                        /* What read shows. */
+    struct sim_backend_place place;
+    struct gpu_direct *direct; /* Of the direct transport; NULL before its first operation. */
+    struct gpu_direct_shape direct_shape;
     uint64_t kernel_ns; /* GPU time of the group operations so far. */
 };
 
@@ -85,6 +89,19 @@ int backend_cuda_experts(struct backend_cuda *state, uint32_t rank, uint32_t ran
 int backend_cuda_direction(struct backend_cuda *state, enum sim_direction direction, char *err,
                            size_t err_len);
 
+/* The direct transport; nothing where the place says driven. release: what does not fit the layer,
+ * before the layer's memory is planned. open: after it. handle: what combine needs to know of the
+ * routing, which dispatch finds out. */
+void backend_cuda_direct_release(struct backend_cuda *state, const struct sim_layer_input *in);
+int backend_cuda_direct_open(struct backend_cuda *state, char *err, size_t err_len);
+int backend_cuda_direct_handle(struct backend_cuda *state, char *err, size_t err_len);
+int backend_cuda_direct_dispatch(struct backend_cuda *state, char *err, size_t err_len);
+int backend_cuda_direct_combine(struct backend_cuda *state, char *err, size_t err_len);
+
+/* Normal mode's cast of the ranks' tokens into CUDA_CODES; *scales: the buffer of what goes with
+ * them, or NULL. */
+int backend_cuda_cast(struct backend_cuda *state, uint32_t rank, uint32_t rank_count,
+                      const struct gpu_buffer **scales, char *err, size_t err_len);
 /* Phases of several ranks at once. */
 int backend_cuda_pack_ranks(struct backend_cuda *state, enum sim_direction direction, uint32_t rank,
                             uint32_t rank_count, char *err, size_t err_len);

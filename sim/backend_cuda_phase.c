@@ -25,15 +25,14 @@ int backend_cuda_begin(void *opaque, const struct sim_layer_input *in, char *err
     return backend_cuda_layer((struct backend_cuda *)opaque, in, err, err_len);
 }
 
-/* Cast as the recipe says, then fill records. */
-static int pack_normal(struct backend_cuda *state, uint32_t rank, uint32_t rank_count, char *err,
-                       size_t err_len)
+int backend_cuda_cast(struct backend_cuda *state, uint32_t rank, uint32_t rank_count,
+                      const struct gpu_buffer **scales, char *err, size_t err_len)
 {
     const struct sim_layer_input *in = state->input;
     const enum ref_scale_kind kind = ref_recipe_scales((enum ref_recipe)in->recipe);
     struct gpu_buffer **part = state->part;
-    const struct gpu_buffer *scales =
-        kind == REF_SCALE_UE8M0 ? part[CUDA_CODE_PACKED] : part[CUDA_CODE_SCALES];
+
+    *scales = kind == REF_SCALE_UE8M0 ? part[CUDA_CODE_PACKED] : part[CUDA_CODE_SCALES];
 
     if (gpu_quantise(state->gpu, in->recipe, rank, rank_count, in->hidden, part[CUDA_X],
                      part[CUDA_CODES], part[CUDA_CODE_SCALES], err, err_len) != 0)
@@ -42,6 +41,18 @@ static int pack_normal(struct backend_cuda *state, uint32_t rank, uint32_t rank_
         gpu_scales_pack_ue8m0(state->gpu, rank, rank_count, ref_scale_groups(in->hidden),
                               part[CUDA_CODE_SCALES], part[CUDA_CODE_PACKED], err, err_len) != 0)
         return -1;
+    return 0;
+}
+
+/* Cast as the recipe says, then fill records. */
+static int pack_normal(struct backend_cuda *state, uint32_t rank, uint32_t rank_count, char *err,
+                       size_t err_len)
+{
+    const struct sim_layer_input *in = state->input;
+    struct gpu_buffer **part = state->part;
+    const struct gpu_buffer *scales = NULL;
+
+    if (backend_cuda_cast(state, rank, rank_count, &scales, err, err_len) != 0) return -1;
     return gpu_normal_pack(state->gpu, &state->routing, in->traffic->ranks_per_node, rank,
                            rank_count, &state->dispatch_record, part[CUDA_CODES], scales,
                            part[CUDA_STAGED], part[CUDA_SENT_WORDS], err, err_len);

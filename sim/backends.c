@@ -2,6 +2,7 @@
 #include "sim/backends.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,4 +34,46 @@ int sim_backend_find(const char *name, const struct sim_backend_ops **ops, char 
     }
     *ops = sim_backend_cuda();
     return 0;
+}
+
+struct sim_backend_place sim_backend_place_default(void)
+{
+    const struct sim_backend_place place = {
+        .transport = SIM_TRANSPORT_DRIVEN, .gpus = 1, .in_flight = 1};
+    return place;
+}
+
+int sim_backend_place(const struct sim_settings *settings, struct sim_backend_place *place,
+                      char *err, size_t err_len)
+{
+    const bool direct = strcmp(settings->transport, "direct") == 0;
+    const bool interleave = strcmp(settings->mapping, "round-robin") == 0;
+
+    if (strcmp(settings->backend, "cuda") != 0 && (direct || settings->gpus != 1 || interleave)) {
+        snprintf(err, err_len, "--%s: --backend %.200s has no GPUs: it needs --backend cuda",
+                 direct                ? "transport: direct"
+                 : settings->gpus != 1 ? "gpus"
+                                       : "mapping: round-robin",
+                 settings->backend);
+        return -1;
+    }
+    *place = sim_backend_place_default();
+    place->transport = direct ? SIM_TRANSPORT_DIRECT : SIM_TRANSPORT_DRIVEN;
+    place->gpus = settings->gpus;
+    place->interleave = interleave;
+    return 0;
+}
+
+int sim_backend_open(const struct sim_backend_ops *ops, const struct sim_backend_place *place,
+                     void **state_out, char *err, size_t err_len)
+{
+    const struct sim_backend_place fallback = sim_backend_place_default();
+    const size_t needed = offsetof(struct sim_backend_ops, open_at) + sizeof ops->open_at;
+
+    assert(ops != NULL && ops->abi == SIM_BACKEND_ABI);
+    if (ops->table_bytes < needed || ops->open_at == NULL)
+        return ops->open(ops, state_out, err, err_len);
+    if (place == NULL) place = &fallback;
+    assert(place->gpus >= 1 && place->in_flight >= 1);
+    return ops->open_at(ops, place, state_out, err, err_len);
 }

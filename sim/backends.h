@@ -1,9 +1,10 @@
-/* sim/backends.h - backends by name. */
+/* sim/backends.h - backends by name, and how they are opened. */
 #ifndef SIM_BACKENDS_H
 #define SIM_BACKENDS_H
 
 #include <stddef.h>
 #include "sim/backend.h"
+#include "sim/settings.h"
 
 enum { SIM_BACKEND_UNKNOWN = -2 };
 
@@ -11,5 +12,16 @@ enum { SIM_BACKEND_UNKNOWN = -2 };
  * lacks it; SIM_BACKEND_UNKNOWN with one line when there is no such backend. */
 int sim_backend_find(const char *name, const struct sim_backend_ops **ops, char *err,
                      size_t err_len);
+
+/* Driven, on one GPU, alone. */
+struct sim_backend_place sim_backend_place_default(void);
+/* What --transport, --gpus and --mapping say; all else is the default. 0, or -1 with one line when
+ * they ask something of a backend that has no GPUs. */
+int sim_backend_place(const struct sim_settings *settings, struct sim_backend_place *place,
+                      char *err, size_t err_len);
+
+/* Open there (NULL: the default). A backend that cannot choose is opened as it is. */
+int sim_backend_open(const struct sim_backend_ops *ops, const struct sim_backend_place *place,
+                     void **state_out, char *err, size_t err_len);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/backends.h"
 #include "sim/datapath_check.h"
 #include "sim/explain.h"
 #include "sim/received.h"
@@ -14,6 +15,7 @@
 struct sim_datapath {
     const struct sim_backend_ops *backend; /* Whose output is checked; borrowed. */
     void *state;
+    bool driven; /* By phases; else group operations. */
     const struct sim_backend_ops *reference;
     void *reference_state;
     struct sim_results expected; /* Owned storage. */
@@ -31,7 +33,8 @@ void sim_datapath_close(struct sim_datapath *path)
     free(path);
 }
 
-struct sim_datapath *sim_datapath_open(const struct sim_backend_ops *backend, char *err,
+struct sim_datapath *sim_datapath_open(const struct sim_backend_ops *backend,
+                                       const struct sim_backend_place *place, char *err,
                                        size_t err_len)
 {
     struct sim_datapath *path = (struct sim_datapath *)calloc(1, sizeof *path);
@@ -43,7 +46,9 @@ struct sim_datapath *sim_datapath_open(const struct sim_backend_ops *backend, ch
     }
     path->backend = backend;
     path->reference = sim_backend_ref();
-    if (backend->open(backend, &path->state, err, err_len) != 0) goto free_path;
+    path->driven =
+        backend->begin != NULL && (place == NULL || place->transport == SIM_TRANSPORT_DRIVEN);
+    if (sim_backend_open(backend, place, &path->state, err, err_len) != 0) goto free_path;
     if (path->reference->open(path->reference, &path->reference_state, err, err_len) != 0)
         goto close_backend;
     return path;
@@ -121,10 +126,9 @@ int sim_datapath_layer(struct sim_datapath *path, const struct sim_layer_input *
     if (play_group(path->reference, path->reference_state, input, &path->expected,
                    &path->expected_view, err, err_len) != 0)
         return -1;
-    status = path->backend->begin != NULL
-                 ? play_phases(path, input, schedules, err, err_len)
-                 : play_group(path->backend, path->state, input, &path->actual, &path->actual_view,
-                              err, err_len);
+    status = path->driven ? play_phases(path, input, schedules, err, err_len)
+                          : play_group(path->backend, path->state, input, &path->actual,
+                                       &path->actual_view, err, err_len);
     if (status != 0) return -1;
     for (uint32_t stage = 0; stage < SIM_STAGES; stage++) {
         for (uint32_t r = 0; r < input->routing->ranks; r++) {

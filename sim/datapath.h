@@ -1,9 +1,9 @@
 /* sim/datapath.h - one layer's bytes, moved twice and compared.
  *
  * Once as the clock says: the backend's phase operations, message by message in landing order
- * (or, for a backend without phases, its group operations). Once by the reference's group
- * operations, straight from routing and inputs by index arithmetic. Every stage's output of every
- * rank is compared byte by byte and digested. One datapath per thread. */
+ * (or, for a backend without phases and on the direct transport, its group operations). Once by the
+ * reference's group operations, straight from routing and inputs by index arithmetic. Every stage's
+ * output of every rank is compared byte by byte and digested. One datapath per thread. */
 #ifndef SIM_DATAPATH_H
 #define SIM_DATAPATH_H
 
@@ -48,8 +48,10 @@ struct sim_datapath;
 
 const char *sim_stage_name(enum sim_stage stage);
 
-/* backend is borrowed until close; its state is opened and owned here. NULL with err on failure. */
-struct sim_datapath *sim_datapath_open(const struct sim_backend_ops *backend, char *err,
+/* backend is borrowed until close; its state is opened at the place (NULL: the default) and owned
+ * here. NULL with err on failure. */
+struct sim_datapath *sim_datapath_open(const struct sim_backend_ops *backend,
+                                       const struct sim_backend_place *place, char *err,
                                        size_t err_len);
 void sim_datapath_close(struct sim_datapath *path); /* NULL is fine. */
 

@@ -230,7 +230,7 @@ int sim_explore_replay(struct sim_exploration *exploration, char *err, size_t er
                      ask->protocol == SIM_EXPLORE_QP, err, err_len) != 0 ||
         load_schedules(exploration, &layer, err, err_len) != 0)
         goto free_layer;
-    path = sim_datapath_open(sim_backend_ref(), err, err_len);
+    path = sim_datapath_open(sim_backend_ref(), NULL, err, err_len);
     if (path == NULL) goto free_layer;
     const struct sim_layer_input input = {.routing = &layer.routing,
                                           .traffic = &layer.traffic,

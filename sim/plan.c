@@ -10,8 +10,10 @@
 
 #include "ref/ll_phase.h"
 #include "ref/normal_phase.h"
+#include "sim/backends.h"
 #include "sim/generator.h"
 #include "sim/rules.h"
+#include "sim/transport.h"
 
 __attribute__((format(printf, 2, 3))) static void note(struct sim_plan *plan, const char *format,
                                                        ...)
@@ -152,6 +154,36 @@ static int check_faults(const struct sim_plan *plan, char *err, size_t err_len)
     return 0;
 }
 
+/* What the transport cannot do. */
+static int check_transport(const struct sim_plan *plan, char *err, size_t err_len)
+{
+    struct sim_backend_place place;
+    struct sim_transport_shape shape = {.mode = plan->mode,
+                                        .nodes = plan->nodes,
+                                        .ranks = plan->ranks,
+                                        .experts = plan->experts,
+                                        .topk = plan->topk,
+                                        .hidden = plan->hidden,
+                                        .recipe = (uint32_t)plan->recipe};
+    char why[192];
+
+    if (sim_backend_place(&plan->settings, &place, err, err_len) != 0) return -1;
+    if (place.transport != SIM_TRANSPORT_DIRECT) return 0;
+    for (uint32_t r = 0; r < plan->ranks; r++)
+        if (plan->tokens[r] > shape.tokens_max) shape.tokens_max = plan->tokens[r];
+    for (uint32_t f = 0; f < plan->scenario.count; f++) {
+        if (plan->scenario.faults[f].kind == SIM_FAULT_DELAY) continue;
+        snprintf(err, err_len,
+                 "%.256s: fault %" PRIu32 " (%s): --transport direct has no single messages: "
+                 "must be driven",
+                 plan->settings.scenario, f + 1, sim_fault_name(plan->scenario.faults[f].kind));
+        return -1;
+    }
+    if (sim_transport_takes(&shape, place.gpus, why, sizeof why) == 0) return 0;
+    snprintf(err, err_len, "--transport: %s", why);
+    return -1;
+}
+
 int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, uint32_t trace_topk,
                   struct sim_plan *plan, char *err, size_t err_len)
 {
@@ -193,10 +225,24 @@ int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, ui
         return -1;
     }
     if (check_faults(plan, err, err_len) != 0) return -1;
+    if (check_transport(plan, err, err_len) != 0) return -1;
     plan->ranks_per_node = plan->ranks / plan->nodes;
     for (uint32_t r = 0; r < plan->ranks; r++)
         plan->token_start[r + 1] = plan->token_start[r] + plan->tokens[r];
     return 0;
+}
+
+struct sim_backend_place sim_plan_place(const struct sim_plan *plan, uint32_t in_flight)
+{
+    struct sim_backend_place place;
+    char err[256];
+    const int status = sim_backend_place(&plan->settings, &place, err, sizeof err);
+
+    assert(status == 0 && in_flight >= 1);
+    (void)status;
+    place.in_flight = in_flight;
+    place.sms = plan->mode == SIM_MODE_NORMAL ? plan->settings.sms : 0;
+    return place;
 }
 
 struct sim_traffic_shape sim_plan_shape(const struct sim_plan *plan)

@@ -46,6 +46,9 @@ struct sim_plan {
 int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, uint32_t trace_topk,
                   struct sim_plan *plan, char *err, size_t err_len);
 
+/* Where its backend is to be opened, so many states at once. The plan was made: cannot fail. */
+struct sim_backend_place sim_plan_place(const struct sim_plan *plan, uint32_t in_flight);
+
 /* Does the routing setting name a trace rather than a generator? */
 bool sim_plan_is_trace(const struct sim_settings *settings);
 

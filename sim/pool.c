@@ -50,11 +50,14 @@ static void *work(void *opaque)
     return NULL;
 }
 
-static int start_workers(struct sim_pool *pool, const struct sim_backend_ops *backend,
-                         uint32_t threads, char *err, size_t err_len)
+static int start_workers(struct sim_pool *pool, const struct sim_plan *plan,
+                         const struct sim_backend_ops *backend, uint32_t threads, char *err,
+                         size_t err_len)
 {
+    const struct sim_backend_place place = sim_plan_place(plan, threads);
+
     for (uint32_t i = 0; i < threads; i++) {
-        pool->paths[i] = sim_datapath_open(backend, err, err_len);
+        pool->paths[i] = sim_datapath_open(backend, &place, err, err_len);
         if (pool->paths[i] == NULL) return -1;
     }
     for (; pool->workers < threads; pool->workers++) {
@@ -82,7 +85,7 @@ struct sim_pool *sim_pool_open(const struct sim_plan *plan, const struct sim_bac
         pool->slots[i].cell = sim_cell_open(plan, err, err_len);
         if (pool->slots[i].cell == NULL) goto close_pool;
     }
-    if (backend != NULL && start_workers(pool, backend, threads, err, err_len) != 0)
+    if (backend != NULL && start_workers(pool, plan, backend, threads, err, err_len) != 0)
         goto close_pool;
     return pool;
 no_memory:

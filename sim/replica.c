@@ -51,7 +51,8 @@ int sim_replica_open(const struct sim_settings *settings, uint64_t step, uint32_
         snprintf(err, err_len, "the run moved no bytes (--backend none): nothing to look at");
         return -1;
     }
-    replica->path = sim_datapath_open(backend, err, err_len);
+    const struct sim_backend_place place = sim_plan_place(replica->plan, 1);
+    replica->path = sim_datapath_open(backend, &place, err, err_len);
     if (replica->path == NULL) return -1;
     if (sim_cell_play(replica->cell, replica->path, err, err_len) != 0) return -1;
     return sim_cell_input(replica->cell, &replica->input, err, err_len);

@@ -33,6 +33,9 @@ struct sim_settings {
     char scenario[SIM_PATH_MAX];
     char detail[16];
     char backend[SIM_PATH_MAX]; /* none | ref | cuda | PATH.so */
+    char transport[16];         /* driven | direct */
+    uint32_t gpus;              /* Of the backend cuda. */
+    char mapping[16];           /* blocks | round-robin: which ranks share a GPU. */
     char layers[64];            /* "" = all; "N" = the first N; "A-B" */
     uint32_t steps;
     uint64_t seed;

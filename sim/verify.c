@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ref/quantise.h"
+#include "sim/backends.h"
 #include "sim/cause.h"
 #include "sim/expect.h"
 #include "sim/inputs.h"
+#include "sim/transport.h"
 #include "sim/verify_backend.h"
 
 /* How many rows of a tensor of both captures are equal, over all ranks. */
@@ -152,9 +154,32 @@ static void count(struct sim_verify_report *report, const char *label,
     first->expected_scales = first->actual_scales = NULL;
 }
 
-static int verify_case(const struct sim_case_place *place, const struct sim_backend_ops *backend,
-                       void *state, struct sim_verify_report *report, bool *usage, char *err,
-                       size_t err_len)
+/* Whose results are compared. */
+struct side {
+    const struct sim_backend_ops *backend; /* NULL: the reference. */
+    const struct sim_backend_place *place; /* NULL: the default. */
+    void *state;
+};
+
+static bool takes(const struct side *side, const struct sim_capture *capture,
+                  const struct sim_inputs *inputs)
+{
+    const struct sim_transport_shape shape = {.mode = capture->settings.mode,
+                                              .nodes = capture->ranks / inputs->ranks_per_node,
+                                              .ranks = capture->ranks,
+                                              .experts = inputs->routing.experts,
+                                              .topk = inputs->routing.topk,
+                                              .hidden = inputs->hidden,
+                                              .recipe = REF_RECIPE_LL,
+                                              .tokens_max = inputs->tokens};
+    char why[192];
+
+    if (side->place == NULL || side->place->transport != SIM_TRANSPORT_DIRECT) return true;
+    return sim_transport_takes(&shape, side->place->gpus, why, sizeof why) == 0;
+}
+
+static int verify_case(const struct sim_case_place *place, const struct side *side,
+                       struct sim_verify_report *report, bool *usage, char *err, size_t err_len)
 {
     struct sim_capture capture, results, made;
     const struct sim_capture *actual = &results;
@@ -168,12 +193,19 @@ static int verify_case(const struct sim_case_place *place, const struct sim_back
     if (sim_capture_load(place, &capture, err, err_len) != 0) return -1;
     if (sim_inputs_read(&capture, &inputs, err, err_len) != 0) goto close_capture;
     *usage = false;
+    if (!takes(side, &capture, &inputs)) {
+        report->cases++;
+        report->skipped++;
+        status = 0;
+        goto free_inputs;
+    }
     if (expect_results(&capture, &inputs, &own, &results, err, err_len) != 0) goto free_inputs;
     *usage = true;
     if (check_complete(&capture, &results, err, err_len) != 0) goto close_results;
     *usage = false;
-    if (backend != NULL) {
-        if (sim_verify_backend(backend, state, &capture, &inputs, &own, &made, err, err_len) != 0)
+    if (side->backend != NULL) {
+        if (sim_verify_backend(side->backend, side->state, &capture, &inputs, &own, &made, err,
+                               err_len) != 0)
             goto close_results;
         actual = &made;
     }
@@ -196,11 +228,12 @@ close_capture:
 }
 
 int sim_verify_golden(const char *folder, const struct sim_backend_ops *backend,
-                      sim_verify_progress_fn progress, void *context,
-                      struct sim_verify_report *report, bool *usage, char *err, size_t err_len)
+                      const struct sim_backend_place *where, sim_verify_progress_fn progress,
+                      void *context, struct sim_verify_report *report, bool *usage, char *err,
+                      size_t err_len)
 {
     struct sim_case_list list;
-    void *state = NULL;
+    struct side side = {backend, where, NULL};
     int status = -1;
 
     memset(report, 0, sizeof(*report));
@@ -210,16 +243,16 @@ int sim_verify_golden(const char *folder, const struct sim_backend_ops *backend,
         snprintf(err, err_len, "%.400s: no NAME.rankR.safetensors in it", folder);
         goto free_list;
     }
-    if (backend != NULL && backend->open(backend, &state, err, err_len) != 0) {
+    if (backend != NULL && sim_backend_open(backend, where, &side.state, err, err_len) != 0) {
         *usage = false;
         goto free_list;
     }
     status = 0;
     for (size_t i = 0; i < list.count && status == 0; i++) {
-        status = verify_case(&list.places[i], backend, state, report, usage, err, err_len);
+        status = verify_case(&list.places[i], &side, report, usage, err, err_len);
         if (status == 0 && progress != NULL) progress(context, i + 1, list.count);
     }
-    if (backend != NULL) backend->close(state);
+    if (backend != NULL) backend->close(side.state);
 free_list:
     sim_case_list_free(&list);
     return status;

@@ -25,12 +25,14 @@ struct sim_verify_report {
 
 typedef void (*sim_verify_progress_fn)(void *context, uint64_t done, uint64_t cases);
 
-/* backend NULL: the reference, every key of the format. Otherwise its group operations, and the
- * keys that they make. progress may be NULL. 0, or -1 with err; *usage then tells a broken
+/* backend NULL: the reference, every key of the format. Otherwise its group operations, opened at
+ * the place (NULL: the default), and the keys that they make; a case that the place's transport
+ * does not take is skipped. progress may be NULL. 0, or -1 with err; *usage then tells a broken
  * capture (exit 2) from a backend or memory that failed (exit 3). */
 int sim_verify_golden(const char *folder, const struct sim_backend_ops *backend,
-                      sim_verify_progress_fn progress, void *context,
-                      struct sim_verify_report *report, bool *usage, char *err, size_t err_len);
+                      const struct sim_backend_place *place, sim_verify_progress_fn progress,
+                      void *context, struct sim_verify_report *report, bool *usage, char *err,
+                      size_t err_len);
 
 /* Two folders in the capture format, case by case and bit by bit, each key of each. A case or
  * key that only one side has is a difference. Settings of a case must agree, or -1. */

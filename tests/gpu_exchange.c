@@ -5,8 +5,9 @@
  * beside them. Group operations byte by byte; phases with the messages in a shuffled order, one of
  * them perhaps lost, doubled, swapped or damaged: then the same rows are wrong on both sides. */
 #include "ref/quantise.h"
-#include "sim/backend.h"
+#include "sim/backends.h"
 #include "sim/received.h"
+#include "sim/transport.h"
 #include "tests/gpu_support.h"
 
 Suite *gpu_exchange_suite(void);
@@ -35,12 +36,16 @@ struct bench {
     struct sim_results results[2];
 };
 
-static void open_bench(struct bench *bench, uint64_t seed, int place)
+static void open_bench(struct bench *bench, uint64_t seed, int place, enum sim_transport transport)
 {
     const struct shape *shape = &shapes[seed % 6];
     const struct sim_traffic_shape traffic = {
         .mode = shape->mode, .ranks_per_node = shape->ranks_per_node, .nvlink = true};
-    char err[256] = "", count[16];
+    const struct sim_backend_place where = {.transport = transport,
+                                            .gpus = place == 0 ? 1 : test_gpu_count(),
+                                            .interleave = place == 2,
+                                            .in_flight = seed % 7 == 0 ? 2 : 1};
+    char err[256] = "";
 
     memset(bench, 0, sizeof *bench);
     bench->seed = seed;
@@ -58,13 +63,11 @@ static void open_bench(struct bench *bench, uint64_t seed, int place)
                                  .x = bench->made.x};
     if (shape->mode == SIM_MODE_NORMAL && seed % 2 == 1) bench->input.bias0 = bench->made.x;
     if (shape->mode == SIM_MODE_NORMAL && seed % 4 == 1) bench->input.bias1 = bench->made.x;
-    snprintf(count, sizeof count, "%u", place == 0 ? 1 : test_gpu_count());
-    setenv("EPSIM_GPUS", count, 1);
-    setenv("EPSIM_GPU_MAP", place == 2 ? "roundrobin" : "blocks", 1);
     bench->ops[0] = sim_backend_ref();
     bench->ops[1] = sim_backend_cuda();
     for (int b = 0; b < 2; b++) {
-        ck_assert_msg(bench->ops[b]->open(bench->ops[b], &bench->state[b], err, sizeof err) == 0,
+        ck_assert_msg(sim_backend_open(bench->ops[b], &where, &bench->state[b], err, sizeof err) ==
+                          0,
                       "%s", err);
         ck_assert_int_eq(sim_results_reserve(&bench->results[b], &bench->input, err, sizeof err),
                          0);
@@ -140,10 +143,10 @@ static void play_group(struct bench *bench, int b)
         "%s: %s", ops->name, err);
 }
 
-START_TEST(group_operations_are_the_references)
+static void check_group(uint64_t seed, int place, enum sim_transport transport)
 {
     struct bench bench;
-    open_bench(&bench, (uint64_t)(_i % SEEDS) + 1, _i / SEEDS);
+    open_bench(&bench, seed, place, transport);
     play_group(&bench, 0);
     play_group(&bench, 1);
     const struct wrong_rows wrong = compare(&bench, &bench.results[0], &bench.results[1]);
@@ -152,6 +155,27 @@ START_TEST(group_operations_are_the_references)
                   " combined rows differ",
                   bench.seed, wrong.received, wrong.expert, wrong.combined);
     close_bench(&bench);
+}
+
+START_TEST(group_operations_are_the_references)
+{
+    check_group((uint64_t)(_i % SEEDS) + 1, _i / SEEDS, SIM_TRANSPORT_DRIVEN);
+}
+END_TEST
+
+/* The direct transport, where it takes the layer: in one launch a rank when each has a GPU to
+ * itself, split where somebody else may be at work on it. */
+START_TEST(group_operations_on_the_direct_transport_are_the_references)
+{
+    const uint64_t seed = (uint64_t)(_i % SEEDS) + 1;
+    struct bench bench;
+    char why[192];
+
+    open_bench(&bench, seed, _i / SEEDS, SIM_TRANSPORT_DRIVEN);
+    const struct sim_transport_shape shape = sim_transport_shape(&bench.input);
+    const bool takes = sim_transport_takes(&shape, test_gpu_count(), why, sizeof why) == 0;
+    close_bench(&bench);
+    if (takes) check_group(seed, _i / SEEDS, SIM_TRANSPORT_DIRECT);
 }
 END_TEST
 
@@ -252,7 +276,7 @@ START_TEST(phases_spoil_the_same_rows_as_the_references)
     const int seed = _i / FAULTS / 2;
     struct bench bench;
 
-    open_bench(&bench, (uint64_t)(seed % SEEDS) + 1, seed / SEEDS);
+    open_bench(&bench, (uint64_t)(seed % SEEDS) + 1, seed / SEEDS, SIM_TRANSPORT_DRIVEN);
     play_group(&bench, 0);
     const struct sim_results ref = play_phases(&bench, 0, faulty, fault);
     const struct sim_results cuda = play_phases(&bench, 1, faulty, fault);
@@ -277,6 +301,8 @@ Suite *gpu_exchange_suite(void)
     TCase *tests = tcase_create("exchange");
     tcase_set_timeout(tests, 0);
     tcase_add_loop_test(tests, group_operations_are_the_references, 0, SEEDS * test_gpu_places());
+    tcase_add_loop_test(tests, group_operations_on_the_direct_transport_are_the_references, 0,
+                        SEEDS * test_gpu_places());
     tcase_add_loop_test(tests, phases_spoil_the_same_rows_as_the_references, 0,
                         2 * FAULTS * SEEDS * test_gpu_places());
     suite_add_tcase(suite, tests);

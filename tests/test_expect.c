@@ -215,7 +215,8 @@ START_TEST(own_expert_output_is_combined_and_stays_with_the_results)
     (void)tensor(&results, 1, "expert_out.e1", TRACE_BF16, 1, HIDDEN);
     sim_capture_close(&results);
     ck_assert_int_eq(
-        sim_verify_golden(out_folder, NULL, NULL, NULL, &report, &usage, err, sizeof(err)), 0);
+        sim_verify_golden(out_folder, NULL, NULL, NULL, NULL, &report, &usage, err, sizeof(err)),
+        0);
     ck_assert_msg(report.passed == 1, "%s: %s", report.first.tensor, report.first.cause);
     free(row10);
     free(row20);
@@ -319,7 +320,8 @@ START_TEST(results_verify_and_a_port_with_a_reciprocal_is_named) /* D8 */
     ck_assert_uint_eq(found->data[0], 0x7E);
     ck_assert_uint_eq(found->data[1], 0x04);
     ck_assert_int_eq(
-        sim_verify_golden(out_folder, NULL, NULL, NULL, &report, &usage, err, sizeof(err)), 0);
+        sim_verify_golden(out_folder, NULL, NULL, NULL, NULL, &report, &usage, err, sizeof(err)),
+        0);
     ck_assert_uint_eq(report.passed, 1);
 
     /* The file's mapping is read-only: change the file itself, at the tensor's own place. */
@@ -332,7 +334,8 @@ START_TEST(results_verify_and_a_port_with_a_reciprocal_is_named) /* D8 */
     sim_capture_close(&results);
     (void)test_write(out_folder, "d8.rank0.safetensors", whole, bytes);
     ck_assert_int_eq(
-        sim_verify_golden(out_folder, NULL, NULL, NULL, &report, &usage, err, sizeof(err)), 0);
+        sim_verify_golden(out_folder, NULL, NULL, NULL, NULL, &report, &usage, err, sizeof(err)),
+        0);
     ck_assert_uint_eq(report.failed, 1);
     ck_assert_str_eq(report.first.tensor, "fp8.e0.x");
     ck_assert_int_eq(report.first.channel, 1);

@@ -39,7 +39,7 @@ static struct bench open_bench(const char *mode, const char *machine, const char
     ck_assert_int_eq(sim_source_start(bench.source, bench.plan, err, sizeof err), 0);
     bench.cell = sim_cell_open(bench.plan, err, sizeof err);
     bench.engine = sim_engine_open(1024, err, sizeof err);
-    bench.path = sim_datapath_open(sim_backend_ref(), err, sizeof err);
+    bench.path = sim_datapath_open(sim_backend_ref(), NULL, err, sizeof err);
     ck_assert(bench.cell != NULL && bench.engine != NULL && bench.path != NULL);
     return bench;
 }

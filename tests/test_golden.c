@@ -22,7 +22,7 @@ static struct sim_verify_report verify(const char *folder, const struct sim_back
     char err[1024] = "";
     bool usage = false;
     const int status =
-        sim_verify_golden(folder, backend, NULL, NULL, &report, &usage, err, sizeof(err));
+        sim_verify_golden(folder, backend, NULL, NULL, NULL, &report, &usage, err, sizeof(err));
 
     ck_assert_msg(status == 0, "%s", err);
     ck_assert_uint_eq(report.cases, report.passed + report.failed + report.skipped);

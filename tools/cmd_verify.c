@@ -16,12 +16,15 @@ static const struct command_flag flags[] = {
     {NULL, NULL, NULL},
 };
 
+static const char *const options[] = {"transport", "gpus", "mapping", NULL};
+
 static const struct command_spec spec = {
     .name = "verify",
     .arguments = "",
     .summary = "Compare a backend with captures of the real kernels, bit by bit.",
     .example = "epsim verify --golden tests/golden --backend ref",
     .flags = flags,
+    .options = options,
 };
 
 static void show_progress(void *context, uint64_t done, uint64_t cases)
@@ -64,6 +67,7 @@ int cmd_verify(int argc, char **argv)
     struct command_line line;
     struct sim_verify_report report;
     const struct sim_backend_ops *backend = NULL;
+    struct sim_backend_place place;
     char err[2048] = "";
     bool usage = true;
     const int status = command_line_parse(&spec, argc, argv, &line);
@@ -82,8 +86,11 @@ int cmd_verify(int argc, char **argv)
         const bool known = strcmp(name, "cuda") == 0 || strstr(name, ".so") != NULL;
         return command_fail(&spec, known ? EXIT_ENVIRONMENT : EXIT_USAGE, err);
     }
-    if (sim_verify_golden(golden, backend, isatty(STDERR_FILENO) ? show_progress : NULL, NULL,
-                          &report, &usage, err, sizeof(err)) != 0)
+    snprintf(line.settings.backend, sizeof line.settings.backend, "%s", name);
+    if (sim_backend_place(&line.settings, &place, err, sizeof err) != 0)
+        return command_fail(&spec, EXIT_USAGE, err);
+    if (sim_verify_golden(golden, backend, &place, isatty(STDERR_FILENO) ? show_progress : NULL,
+                          NULL, &report, &usage, err, sizeof(err)) != 0)
         return command_fail(&spec, usage ? EXIT_USAGE : EXIT_ENVIRONMENT, err);
     if (report.tensors == 0) {
         snprintf(err, sizeof err, "%.256s: %" PRIu64 " cases, but no results in them to compare",

@@ -76,8 +76,8 @@ for mode in ll normal; do
     same "$mode-ref" "$mode-cuda"
 done
 if [ "$gpus" -gt 1 ]; then
-    for map in blocks roundrobin; do
-        EPSIM_GPUS=$gpus EPSIM_GPU_MAP=$map main_job "ll-$map" cuda --ep 8 --mode ll
+    for map in blocks round-robin; do
+        main_job "ll-$map" cuda --ep 8 --mode ll --gpus "$gpus" --mapping $map
         same ll-ref "ll-$map"
     done
 fi
