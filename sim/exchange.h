@@ -28,6 +28,7 @@ struct sim_exchange {
     const uint64_t *start_ps; /* [ranks] launch instants. */
     /* [ranks] hook mode: when the receive half is launched, at the earliest; NULL: at once. */
     const uint64_t *recv_start_ps;
+    uint64_t pause_ps; /* Hook mode: other work between a rank's halves, behind its send half. */
 };
 
 struct sim_resource_use {
@@ -62,6 +63,11 @@ struct sim_timing {
     size_t scratch_bytes;
 };
 
+/* What the rank's kernels took: launch to end; in hook mode both halves, without what runs between
+ * them. */
+uint64_t sim_timing_took_ps(const struct sim_timing *timing, const struct sim_exchange *exchange,
+                            uint32_t rank);
+
 int sim_timing_open(struct sim_timing *timing, uint32_t ranks, uint64_t message_max, char *err,
                     size_t err_len);
 void sim_timing_close(struct sim_timing *timing); /* Safe on a zeroed struct. */
@@ -75,5 +81,8 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
                 struct sim_timing *timing, char *err, size_t err_len);
 int sim_normal_time(struct sim_engine *engine, const struct sim_exchange *exchange,
                     struct sim_timing *timing, char *err, size_t err_len);
+/* Either, as the traffic's mode says. */
+int sim_exchange_time(struct sim_engine *engine, const struct sim_exchange *exchange,
+                      struct sim_timing *timing, char *err, size_t err_len);
 
 #endif

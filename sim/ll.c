@@ -59,7 +59,8 @@ static void end_send(struct ll *ll, uint32_t rank)
     uint64_t open_ps = sent_ps;
     ll->timing->send_ps[rank] = sent_ps - exchange->start_ps[rank];
     if (exchange->hook) {
-        const uint64_t asked_ps = exchange->recv_start_ps ? exchange->recv_start_ps[rank] : 0;
+        uint64_t asked_ps = exchange->recv_start_ps ? exchange->recv_start_ps[rank] : 0;
+        if (asked_ps < sent_ps + exchange->pause_ps) asked_ps = sent_ps + exchange->pause_ps;
         if (asked_ps > sent_ps) ll->rank[rank].sent_ps = open_ps = asked_ps;
         open_ps += launch_ps(ll, rank);
     } else if (ll->direction == SIM_DISPATCH) {
