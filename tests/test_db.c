@@ -42,6 +42,8 @@ START_TEST(the_schema_is_the_published_one)
         {"routing", "run path file_digest id_space model"},
         {"cell", "run settings_digest state summary_json"},
         {"message", "run step layer op src_rank dst_rank link_class qp bytes rows send_ps land_ps"},
+        {"attribution", "run step layer op rank part ps"},
+        {"whatif", "run step layer op knob before_ps after_ps"},
         {"fault", "run step at_ps kind target detail"},
         {"measured", "run source row_id predicted_ps measured_ps"},
     };
@@ -49,7 +51,7 @@ START_TEST(the_schema_is_the_published_one)
     trace_db_close(db_open(path));
     ck_assert_str_eq(db_ask(path, "PRAGMA user_version"), "1");
     ck_assert_str_eq(db_ask(path, "PRAGMA journal_mode"), "delete");
-    ck_assert_str_eq(db_ask(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"), "13");
+    ck_assert_str_eq(db_ask(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"), "15");
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         char sql[512], words[512];
         snprintf(words, sizeof words, "%s", tables[i][1]);
@@ -98,6 +100,10 @@ static void put_one_of_each(struct trace_db *db)
     DB_OK(trace_db_message(db, &queued, err, sizeof err));
     DB_OK(trace_db_fault(db, &fault, err, sizeof err));
     DB_OK(trace_db_measured(db, &measured, err, sizeof err));
+    const struct trace_attribution part = {0, 3, "combine", 1, "nic", -12};
+    const struct trace_whatif whatif = {0, 3, "combine", "nic-rate", 2000, 1500};
+    DB_OK(trace_db_attribution(db, &part, err, sizeof err));
+    DB_OK(trace_db_whatif(db, &whatif, err, sizeof err));
 }
 
 START_TEST(every_table_holds_what_was_put_in)
@@ -118,6 +124,8 @@ START_TEST(every_table_holds_what_was_put_in)
                     "1|0|3|dispatch|1|0|nic|4|7168|1|11|9223372036854775807"},
         {"fault", "1|0|50|drop|message 4|rank 1 to 0"},
         {"measured", "1|a.csv|a.csv:7|1000|1100"},
+        {"attribution", "1|0|3|combine|1|nic|-12"},
+        {"whatif", "1|0|3|combine|nic-rate|2000|1500"},
     };
     const char *folder = test_temp_dir(), *path = test_join(folder, "run.db");
     struct trace_db *db = db_open(path);

@@ -131,24 +131,29 @@ static int open_sqlite(struct trace_db *db, uint32_t wait_ms, char *err, size_t 
 /* Make the tables in an empty file, or make sure that they are ours. */
 static int make_or_check_schema(struct trace_db *db, char *err, size_t err_len)
 {
-    int64_t version = 0, objects = 0;
+    int64_t version = 0, objects = 0, ours = 0;
     if (execute(db, "BEGIN IMMEDIATE", "cannot lock it", err, err_len) != 0) return -1;
     if (query_int(db, "PRAGMA user_version", &version, err, err_len) != 0 ||
-        query_int(db, "SELECT count(*) FROM sqlite_schema", &objects, err, err_len) != 0)
+        query_int(db, "SELECT count(*) FROM sqlite_schema", &objects, err, err_len) != 0 ||
+        query_int(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'run'", &ours, err,
+                  err_len) != 0)
         return -1;
-    if (version == 0 && objects == 0) {
-        assert(strcmp(embedded_schema[0].name, "schema") == 0);
-        if (execute(db, embedded_schema[0].text, "cannot make the tables", err, err_len) != 0)
-            return -1;
-        char pragma[64];
-        snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", TRACE_DB_VERSION);
-        if (execute(db, pragma, "cannot set its version", err, err_len) != 0) return -1;
-    } else if (version != TRACE_DB_VERSION) {
+    if ((version != 0 || objects > 0) && version != TRACE_DB_VERSION) {
         db->broken = true;
         return trace_fail(err, err_len,
                           "%s: not an epsim database of this version: user_version is %lld, "
                           "expected %d",
                           db->path, (long long)version, TRACE_DB_VERSION);
+    }
+    /* A file from before a table was added gets that table. */
+    assert(strcmp(embedded_schema[0].name, "schema") == 0);
+    if ((version == 0 || ours > 0) &&
+        execute(db, embedded_schema[0].text, "cannot make the tables", err, err_len) != 0)
+        return -1;
+    if (version == 0) {
+        char pragma[64];
+        snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", TRACE_DB_VERSION);
+        if (execute(db, pragma, "cannot set its version", err, err_len) != 0) return -1;
     }
     return execute(db, "COMMIT", "cannot commit", err, err_len);
 }

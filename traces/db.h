@@ -177,6 +177,24 @@ struct trace_measured { /* One per (source, row_id). */
     uint64_t measured_ps;
 };
 
+struct trace_attribution { /* One per (step, layer, op, rank, part). */
+    uint64_t step;
+    uint32_t layer;
+    const char *op;
+    uint32_t rank;
+    const char *part;
+    int64_t ps; /* May be below 0. */
+};
+
+struct trace_whatif { /* One per (step, layer, op, knob). */
+    uint64_t step;
+    uint32_t layer;
+    const char *op;
+    const char *knob;
+    uint64_t before_ps;
+    uint64_t after_ps;
+};
+
 /* Add one row to the current run. 0, or -1 with "FILE: TABLE: why" in err. */
 int trace_db_step(struct trace_db *db, const struct trace_step *row, char *err, size_t err_len);
 int trace_db_span(struct trace_db *db, const struct trace_span *row, char *err, size_t err_len);
@@ -197,6 +215,9 @@ int trace_db_message(struct trace_db *db, const struct trace_message *row, char 
 int trace_db_fault(struct trace_db *db, const struct trace_fault *row, char *err, size_t err_len);
 int trace_db_measured(struct trace_db *db, const struct trace_measured *row, char *err,
                       size_t err_len);
+int trace_db_attribution(struct trace_db *db, const struct trace_attribution *row, char *err,
+                         size_t err_len);
+int trace_db_whatif(struct trace_db *db, const struct trace_whatif *row, char *err, size_t err_len);
 
 #ifdef __cplusplus
 }

@@ -24,6 +24,8 @@ enum trace_db_table {
     TRACE_DB_MESSAGE,
     TRACE_DB_FAULT,
     TRACE_DB_MEASURED,
+    TRACE_DB_ATTRIBUTION,
+    TRACE_DB_WHATIF,
     TRACE_DB_TABLES
 };
 

@@ -47,6 +47,10 @@ static const struct insert {
                                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"},
     [TRACE_DB_MEASURED] = {"measured", "INSERT INTO measured (run, source, row_id, predicted_ps, "
                                        "measured_ps) VALUES (?1, ?2, ?3, ?4, ?5)"},
+    [TRACE_DB_ATTRIBUTION] = {"attribution", "INSERT INTO attribution (run, step, layer, op, rank, "
+                                             "part, ps) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"},
+    [TRACE_DB_WHATIF] = {"whatif", "INSERT INTO whatif (run, step, layer, op, knob, before_ps, "
+                                   "after_ps) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"},
 };
 
 const char *trace_db_insert_sql(enum trace_db_table table)
@@ -72,6 +76,13 @@ struct row {
 static void put_int(struct row *row, uint64_t value)
 {
     assert(value <= (uint64_t)INT64_MAX);
+    const int status = sqlite3_bind_int64(row->statement, row->next++, (sqlite3_int64)value);
+    assert(status == SQLITE_OK);
+    (void)status;
+}
+
+static void put_signed(struct row *row, int64_t value)
+{
     const int status = sqlite3_bind_int64(row->statement, row->next++, (sqlite3_int64)value);
     assert(status == SQLITE_OK);
     (void)status;
@@ -308,5 +319,32 @@ int trace_db_measured(struct trace_db *db, const struct trace_measured *row, cha
     put_text(&out, row->row_id);
     put_int(&out, row->predicted_ps);
     put_int(&out, row->measured_ps);
+    return end_row(&out, err, err_len);
+}
+
+int trace_db_attribution(struct trace_db *db, const struct trace_attribution *row, char *err,
+                         size_t err_len)
+{
+    struct row out;
+    if (begin_row(db, TRACE_DB_ATTRIBUTION, &out, err, err_len) != 0) return -1;
+    put_int(&out, row->step);
+    put_int(&out, row->layer);
+    put_text(&out, row->op);
+    put_int(&out, row->rank);
+    put_text(&out, row->part);
+    put_signed(&out, row->ps);
+    return end_row(&out, err, err_len);
+}
+
+int trace_db_whatif(struct trace_db *db, const struct trace_whatif *row, char *err, size_t err_len)
+{
+    struct row out;
+    if (begin_row(db, TRACE_DB_WHATIF, &out, err, err_len) != 0) return -1;
+    put_int(&out, row->step);
+    put_int(&out, row->layer);
+    put_text(&out, row->op);
+    put_text(&out, row->knob);
+    put_int(&out, row->before_ps);
+    put_int(&out, row->after_ps);
     return end_row(&out, err, err_len);
 }

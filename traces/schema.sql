@@ -1,11 +1,12 @@
 -- The epsim database, version 1 (PRAGMA user_version). One file holds many runs.
 -- Integers are picoseconds (_ps) and bytes unless said otherwise; indices count from 0. A layer
--- is an index among the MoE layers. Columns may be added, never renamed or removed.
+-- is an index among the MoE layers. Columns and tables may be added, never renamed or removed; a
+-- file from before a table was added gets it when the next run is appended.
 --
 -- span and message get an index on (run, step, layer) when a run that filled them ends: kept up
 -- row by row it would halve the speed of writing.
 
-CREATE TABLE run (
+CREATE TABLE IF NOT EXISTS run (
     run INTEGER PRIMARY KEY, -- 1, 2, ... in the order of starting; FILE#N names run N
     tool_version TEXT NOT NULL, -- what epsim --version prints
     command TEXT NOT NULL, -- the command line
@@ -19,7 +20,7 @@ CREATE TABLE run (
     wall_ns INTEGER -- how long the run took here, not there; NULL until complete
 );
 
-CREATE TABLE step (
+CREATE TABLE IF NOT EXISTS step (
     run INTEGER NOT NULL,
     step INTEGER NOT NULL,
     start_ps INTEGER NOT NULL, -- simulated time
@@ -29,7 +30,7 @@ CREATE TABLE step (
 ) WITHOUT ROWID;
 
 -- What ran where and when.
-CREATE TABLE span (
+CREATE TABLE IF NOT EXISTS span (
     run INTEGER NOT NULL,
     step INTEGER NOT NULL,
     layer INTEGER, -- NULL: belongs to the whole step
@@ -43,7 +44,7 @@ CREATE TABLE span (
 );
 
 -- Who sent how much to whom.
-CREATE TABLE message_stat (
+CREATE TABLE IF NOT EXISTS message_stat (
     run INTEGER NOT NULL,
     step INTEGER NOT NULL,
     layer INTEGER NOT NULL,
@@ -58,7 +59,7 @@ CREATE TABLE message_stat (
     PRIMARY KEY (run, step, layer, op, src_rank, dst_rank, link_class)
 ) WITHOUT ROWID;
 
-CREATE TABLE resource_use (
+CREATE TABLE IF NOT EXISTS resource_use (
     run INTEGER NOT NULL,
     step INTEGER NOT NULL,
     layer INTEGER NOT NULL,
@@ -73,7 +74,7 @@ CREATE TABLE resource_use (
 ) WITHOUT ROWID;
 
 -- Rows that each expert received.
-CREATE TABLE expert_load (
+CREATE TABLE IF NOT EXISTS expert_load (
     run INTEGER NOT NULL,
     step INTEGER NOT NULL,
     layer INTEGER NOT NULL,
@@ -84,7 +85,7 @@ CREATE TABLE expert_load (
 ) WITHOUT ROWID;
 
 -- Who waited for whom.
-CREATE TABLE wait (
+CREATE TABLE IF NOT EXISTS wait (
     run INTEGER NOT NULL,
     step INTEGER NOT NULL,
     layer INTEGER NOT NULL,
@@ -95,9 +96,34 @@ CREATE TABLE wait (
     PRIMARY KEY (run, step, layer, op, waiter, awaited)
 ) WITHOUT ROWID;
 
+-- Where a rank's time of an operation went, with --explain only. The parts of a rank and operation
+-- sum to its time there exactly (span: end_ps - start_ps); a part that is not there is 0.
+CREATE TABLE IF NOT EXISTS attribution (
+    run INTEGER NOT NULL,
+    step INTEGER NOT NULL,
+    layer INTEGER NOT NULL,
+    op TEXT NOT NULL, -- dispatch, combine
+    rank INTEGER NOT NULL,
+    part TEXT NOT NULL, -- launch, notify, sync, sm, nvlink, nic, qp, wait, ...: sim/parts.h
+    ps INTEGER NOT NULL, -- may be below 0: the part's slowness eases a queue elsewhere
+    PRIMARY KEY (run, step, layer, op, rank, part)
+) WITHOUT ROWID;
+
+-- What one thing widened would give, simulated, with --explain only.
+CREATE TABLE IF NOT EXISTS whatif (
+    run INTEGER NOT NULL,
+    step INTEGER NOT NULL,
+    layer INTEGER NOT NULL,
+    op TEXT NOT NULL, -- dispatch, combine
+    knob TEXT NOT NULL, -- nvlink-rate, nic-rate, sms, ...: sim/widen.h
+    before_ps INTEGER NOT NULL, -- the slowest rank's time as it is
+    after_ps INTEGER NOT NULL, -- and with the knob turned
+    PRIMARY KEY (run, step, layer, op, knob)
+) WITHOUT ROWID;
+
 -- What a stage left behind, against the reference. The columns from expert on describe the
 -- first mismatch and are NULL where there is none, or where they mean nothing.
-CREATE TABLE check_result (
+CREATE TABLE IF NOT EXISTS check_result (
     run INTEGER NOT NULL,
     step INTEGER NOT NULL,
     layer INTEGER NOT NULL,
@@ -119,7 +145,7 @@ CREATE TABLE check_result (
 ) WITHOUT ROWID;
 
 -- The files that the routing came from; none for a generator.
-CREATE TABLE routing (
+CREATE TABLE IF NOT EXISTS routing (
     run INTEGER NOT NULL,
     path TEXT NOT NULL,
     file_digest TEXT NOT NULL, -- 16 hex digits over the file's bytes
@@ -129,7 +155,7 @@ CREATE TABLE routing (
 ) WITHOUT ROWID;
 
 -- One what-if of a sweep.
-CREATE TABLE cell (
+CREATE TABLE IF NOT EXISTS cell (
     run INTEGER NOT NULL,
     settings_digest TEXT NOT NULL,
     state TEXT NOT NULL, -- done, refused or failed
@@ -138,7 +164,7 @@ CREATE TABLE cell (
 ) WITHOUT ROWID;
 
 -- Every message, with --detail message only.
-CREATE TABLE message (
+CREATE TABLE IF NOT EXISTS message (
     run INTEGER NOT NULL,
     step INTEGER NOT NULL,
     layer INTEGER NOT NULL,
@@ -153,7 +179,7 @@ CREATE TABLE message (
     land_ps INTEGER NOT NULL -- last byte is there
 );
 
-CREATE TABLE fault (
+CREATE TABLE IF NOT EXISTS fault (
     run INTEGER NOT NULL,
     step INTEGER NOT NULL,
     at_ps INTEGER NOT NULL,
@@ -163,7 +189,7 @@ CREATE TABLE fault (
 );
 
 -- Predicted against measured times.
-CREATE TABLE measured (
+CREATE TABLE IF NOT EXISTS measured (
     run INTEGER NOT NULL,
     source TEXT NOT NULL, -- the file of measurements
     row_id TEXT NOT NULL, -- its id column, or FILE:LINE
