@@ -9,11 +9,13 @@
 
 #define PS_PER_S UINT64_C(1000000000000)
 
-static uint64_t rate(const struct fabric_share *share)
+/* What a stream gets from now on. Kept, as it changes with the streams alone. */
+static void set_rate(struct fabric_share *share)
 {
+    if (share->streams == 0) return;
     const uint64_t even = share->capacity_bytes_per_s / share->streams;
     const uint64_t capped = even < share->stream_bytes_per_s ? even : share->stream_bytes_per_s;
-    return capped > 0 ? capped : 1;
+    share->rate_bytes_per_s = capped > 0 ? capped : 1;
 }
 
 static int before(const struct fabric_share_job *a, const struct fabric_share_job *b)
@@ -24,7 +26,8 @@ static int before(const struct fabric_share_job *a, const struct fabric_share_jo
 static void advance(struct fabric_share *share, uint64_t now_ps)
 {
     assert(now_ps >= share->now_ps);
-    if (share->count > 0) share->served += (fabric_u128)(now_ps - share->now_ps) * rate(share);
+    if (share->count > 0)
+        share->served += (fabric_u128)(now_ps - share->now_ps) * share->rate_bytes_per_s;
     share->now_ps = now_ps;
 }
 
@@ -33,8 +36,10 @@ void fabric_share_init(struct fabric_share *share, uint64_t capacity_bytes_per_s
 {
     assert(capacity_bytes_per_s > 0 && stream_bytes_per_s > 0);
     assert(jobs != NULL || max == 0);
-    *share =
-        (struct fabric_share){capacity_bytes_per_s, stream_bytes_per_s, 0, 0, 0, 0, 0, max, jobs};
+    *share = (struct fabric_share){.capacity_bytes_per_s = capacity_bytes_per_s,
+                                   .stream_bytes_per_s = stream_bytes_per_s,
+                                   .max = max,
+                                   .jobs = jobs};
 }
 
 void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, uint32_t streams,
@@ -47,6 +52,7 @@ void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, 
     const struct fabric_share_job job = {share->served + (fabric_u128)bytes * PS_PER_S,
                                          share->arrivals++, id, streams};
     share->streams += streams;
+    set_rate(share);
     uint32_t i = share->count++;
     while (i > 0 && before(&job, &share->jobs[(i - 1) / 2])) {
         share->jobs[i] = share->jobs[(i - 1) / 2];
@@ -61,7 +67,13 @@ uint64_t fabric_share_next_ps(const struct fabric_share *share)
     const fabric_u128 end = share->jobs[0].end;
     if (end <= share->served) return share->now_ps;
     const fabric_u128 left = end - share->served;
-    const fabric_u128 span_ps = (left + rate(share) - 1) / rate(share);
+    const uint64_t rate = share->rate_bytes_per_s;
+    if (left <= UINT64_MAX - rate) { /* Nearly always, and so much dearer otherwise. */
+        const uint64_t short_ps = ((uint64_t)left + rate - 1) / rate;
+        assert(short_ps <= UINT64_MAX - share->now_ps);
+        return share->now_ps + short_ps;
+    }
+    const fabric_u128 span_ps = (left + rate - 1) / rate;
     assert(span_ps <= UINT64_MAX - share->now_ps);
     return share->now_ps + (uint64_t)span_ps;
 }
@@ -72,6 +84,7 @@ int fabric_share_take(struct fabric_share *share, uint64_t now_ps, uint32_t *id)
     if (share->count == 0 || share->jobs[0].end > share->served) return 0;
     *id = share->jobs[0].id;
     share->streams -= share->jobs[0].streams;
+    set_rate(share);
     const struct fabric_share_job last = share->jobs[--share->count];
     uint32_t i = 0;
     for (uint32_t child = 1; child < share->count; child = 2 * i + 1) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ref/digest.h"
 #include "sim/ll_state.h"
 
 uint64_t ll_first_row(const struct ll *ll, uint32_t group)
@@ -35,8 +36,7 @@ static void init_groups(struct ll *ll)
                     .link_class = (uint8_t)sim_traffic_link(ll->traffic, rank, peer),
                     .short_ring = ll->exchange->qp_depth > 0 && rows + 1 > ll->exchange->qp_depth,
                     .first_slot = block[0],
-                    .stalled = {LL_NONE, LL_NONE},
-                    .flag_ps = LL_NEVER};
+                    .stalled = {LL_NONE, LL_NONE}};
             }
 }
 
@@ -66,16 +66,19 @@ static void end_send(struct ll *ll, uint32_t rank)
     } else if (ll->direction == SIM_DISPATCH) {
         open_ps += ll->costs->grid_barrier_ps;
     }
-    sim_engine_schedule(ll->engine, open_ps, LL_OPEN, rank, 0);
+    ll->rank[rank].open_ps = open_ps;
+    ll_receive(ll, rank);
 }
 
 /* at_ps is now for a group by NIC, whose queue has an order, and may lie ahead for others. */
 void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps)
 {
     struct ll_rank *rank = &ll->rank[group / ll->experts];
-    switch ((enum sim_link_class)ll->group[group].link_class) {
-    case SIM_LINK_LOCAL: ll_flag_landed(ll, group, at_ps); break;
-    case SIM_LINK_NVLINK: ll_flag_landed(ll, group, at_ps + ll->machine->nvlink_flight_ps); break;
+    const struct ll_group *g = &ll->group[group];
+    const uint64_t link_ps = at_ps + ll->machine->nvlink_flight_ps;
+    switch ((enum sim_link_class)g->link_class) {
+    case SIM_LINK_LOCAL: ll_flag_landed(ll, group, g->peer, g->rows, at_ps); break;
+    case SIM_LINK_NVLINK: ll_flag_landed(ll, group, g->peer, g->rows, link_ps); break;
     case SIM_LINK_NIC: ll_nic_flag(ll, group, at_ps); break;
     case SIM_LINK_CLASSES:
     default: assert(!"a link class");
@@ -85,20 +88,19 @@ void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps)
     if (--rank->unpublished == 0) end_send(ll, group / ll->experts);
 }
 
-void ll_flag_landed(struct ll *ll, uint32_t group, uint64_t land_ps)
+void ll_flag_landed(struct ll *ll, uint32_t group, uint32_t dst, uint32_t rows, uint64_t land_ps)
 {
-    const uint32_t dst = ll->group[group].peer;
     struct ll_rank *to = &ll->rank[dst];
-    assert(ll->group[group].flag_ps == LL_NEVER);
-    ll->group[group].flag_ps = land_ps;
     if (land_ps > to->last_land_ps) {
         to->last_land_ps = land_ps;
         to->last_source = group / ll->experts;
     }
+    assert(to->unarrived > 0);
     if (ll->direction == SIM_DISPATCH)
-        ll_dispatch_landed(ll, group, land_ps);
-    else
-        ll_combine_landed(ll, dst);
+        ll->arrival[(size_t)dst * ll->experts + ll->experts - to->unarrived] =
+            (struct ll_arrival){land_ps, rows};
+    to->unarrived--;
+    ll_receive(ll, dst);
 }
 
 void ll_end(struct ll *ll, uint32_t rank, uint64_t now_ps)
@@ -127,10 +129,6 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     case LL_WAVE:
     case LL_ISSUE:
     case LL_LINK:
-    case LL_OPEN:
-    case LL_READY:
-    case LL_REDUCE:
-    case LL_SM:
     default: break;
     }
     if (ll->direction == SIM_DISPATCH)
@@ -170,9 +168,9 @@ static void init_rank(struct ll *ll, uint32_t rank)
     fabric_share_init(&r->link, port > 0 ? port : 1, sender, own, jobs);
     fabric_share_init(&r->sm, dispatch ? costs->receive_bytes_per_s : costs->reduce_bytes_per_s,
                       copier, own + jobs, jobs);
-    r->link_at_ps = r->sm_at_ps = r->open_ps = LL_NEVER;
+    r->link_at_ps = r->open_ps = LL_NEVER;
     r->nic = (struct ll_list){LL_NONE, LL_NONE};
-    r->unpublished = r->unarrived = r->unfinished = ll->experts;
+    r->unpublished = r->unarrived = ll->experts;
     r->use = ll->timing->resources + (size_t)rank * LL_USES;
     for (uint32_t u = 0; u < LL_USES; u++) {
         r->use[u] = (struct sim_resource_use){.busy_ps = 0};
@@ -201,17 +199,17 @@ static size_t lay_out(struct ll *ll, char *base)
     ll->rank = (struct ll_rank *)part(base, &at, ll->ranks, sizeof *ll->rank);
     ll->block = (struct ll_block *)part(base, &at, jobs, sizeof *ll->block);
     ll->group = (struct ll_group *)part(base, &at, groups, sizeof *ll->group);
+    ll->slot = (struct ll_slot *)part(base, &at, messages, sizeof *ll->slot);
     if (ll->direction == SIM_DISPATCH) {
-        ll->slot_depart_ps = (uint64_t *)part(base, &at, messages, sizeof(uint64_t));
-        ll->slot_land_ps = (uint64_t *)part(base, &at, messages, sizeof(uint64_t));
         ll->message_slot = (uint32_t *)part(base, &at, messages, sizeof(uint32_t));
+        ll->arrival = (struct ll_arrival *)part(base, &at, groups, sizeof *ll->arrival);
     } else {
-        ll->slot_depart_ps = ll->timing->depart_ps;
-        ll->slot_land_ps = ll->timing->land_ps;
+        ll->turn = (uint32_t *)part(base, &at, ll->jobs_max, sizeof *ll->turn);
     }
     ll->next = (uint32_t *)part(base, &at, stalled, sizeof *ll->next);
     ll->train = (struct ll_train *)part(base, &at, messages + groups, sizeof *ll->train);
     ll->jobs = (struct fabric_share_job *)part(base, &at, 2 * jobs, sizeof *ll->jobs);
+    ll->job_ps = (uint64_t *)part(base, &at, ll->jobs_max, sizeof *ll->job_ps);
     return at;
 }
 
@@ -267,6 +265,8 @@ static void close_books(struct ll *ll)
     timing->resource_count = ll->ranks * LL_USES;
     timing->events = sim_engine_event_count(ll->engine);
     timing->digest = sim_engine_digest(ll->engine);
+    for (uint32_t r = 0; r < ll->ranks; r++)
+        timing->digest = ref_digest_mix(timing->digest, timing->end_ps[r]);
 }
 
 int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
@@ -302,7 +302,10 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
     for (uint32_t r = 0; r < ll.ranks; r++)
         sim_engine_schedule(engine, exchange->start_ps[r] + launch_ps(&ll, r), LL_START, r, 0);
     if (sim_engine_run(engine, handle, &ll, err, err_len) != 0) return -1;
-    if (ll.direction == SIM_DISPATCH) ll_dispatch_gather(&ll);
+    if (ll.direction == SIM_DISPATCH)
+        ll_dispatch_gather(&ll);
+    else
+        ll_combine_gather(&ll);
     memset(timing->notify_ps, 0, ll.ranks * sizeof *timing->notify_ps);
     close_books(&ll);
     return 0;

@@ -45,8 +45,17 @@ static void spread_rows(struct ll *ll, uint32_t group, uint64_t from_ps, uint64_
     assert(to_ps >= from_ps);
     for (uint64_t i = 0; i < rows; i++) {
         const uint64_t span_ps = to_ps - from_ps;
-        ll->timing->depart_ps[first + i] = from_ps + span_ps * i / rows;
-        ll->timing->land_ps[first + i] = from_ps + span_ps * (i + 1) / rows;
+        ll->slot[first + i].depart_ps = from_ps + span_ps * i / rows;
+        ll->slot[first + i].land_ps = from_ps + span_ps * (i + 1) / rows;
+    }
+}
+
+/* Slots are messages. */
+void ll_combine_gather(struct ll *ll)
+{
+    for (uint64_t m = 0; m < ll->message_count; m++) {
+        ll->timing->depart_ps[m] = ll->slot[m].depart_ps;
+        ll->timing->land_ps[m] = ll->slot[m].land_ps;
     }
 }
 
@@ -158,69 +167,6 @@ static void issue_waves(struct ll *ll, uint32_t rank, uint64_t rows, uint64_t no
     }
 }
 
-static void try_reduce(struct ll *ll, uint32_t rank)
-{
-    const struct ll_rank *r = &ll->rank[rank];
-    if (r->unarrived > 0 || r->open_ps == LL_NEVER) return;
-    const uint64_t seen_ps = r->open_ps > r->last_land_ps ? r->open_ps : r->last_land_ps;
-    const uint64_t begun_ps = seen_ps + ll->costs->poll_ps + ll->costs->grid_barrier_ps;
-    sim_engine_schedule(ll->engine, begun_ps, LL_REDUCE, rank, 0);
-}
-
-void ll_combine_landed(struct ll *ll, uint32_t rank)
-{
-    assert(ll->rank[rank].unarrived > 0);
-    ll->rank[rank].unarrived--;
-    try_reduce(ll, rank);
-}
-
-uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank)
-{
-    const uint64_t tokens = ll->traffic->token_start[rank + 1] - ll->traffic->token_start[rank];
-    const uint64_t per_sm = (tokens + ll->machine->sm_count - 1) / ll->machine->sm_count;
-    const uint64_t spread = tokens > 0 ? (tokens + per_sm - 1) / per_sm : 1;
-    return spread > ll->grid ? spread : ll->grid;
-}
-
-/* A block's next tokens, one per group of it: load their choices, then their rows. */
-static void start_turn(struct ll *ll, uint32_t block, uint64_t now_ps)
-{
-    const uint32_t rank = block / ll->jobs_max;
-    struct ll_block *b = &ll->block[block];
-    if (b->token < ll->traffic->token_start[rank + 1])
-        sim_engine_schedule(ll->engine, now_ps + ll->costs->reduce_chain_ps, LL_TOKEN, block, 0);
-    else if (--ll->rank[rank].unfinished == 0)
-        ll_end(ll, rank, now_ps);
-}
-
-static void reduce(struct ll *ll, uint32_t rank, uint64_t now_ps)
-{
-    const uint64_t first = ll->traffic->token_start[rank];
-    const uint32_t grid = (uint32_t)ll_combine_grid(ll, rank);
-    assert(grid <= ll->jobs_max);
-    ll->rank[rank].unfinished = grid;
-    for (uint32_t b = 0; b < grid; b++) {
-        const uint32_t block = rank * ll->jobs_max + b;
-        ll->block[block].token = first + b;
-        start_turn(ll, block, now_ps);
-    }
-}
-
-static void load_rows(struct ll *ll, uint32_t block, uint64_t now_ps)
-{
-    const uint32_t rank = block / ll->jobs_max;
-    const uint64_t end = ll->traffic->token_start[rank + 1];
-    const uint64_t grid = ll_combine_grid(ll, rank);
-    struct ll_block *b = &ll->block[block];
-    uint64_t rows = 0;
-    for (int group = 0; group < LL_REDUCE_GROUPS && b->token < end; group++, b->token += grid)
-        rows += ll->traffic->home_start[b->token + 1] - ll->traffic->home_start[b->token];
-    if (rows > 0)
-        ll_sm_add(ll, rank, block, 1, rows * ll->row_bytes, now_ps);
-    else
-        start_turn(ll, block, now_ps);
-}
-
 void ll_combine_event(struct ll *ll, const struct sim_event *event)
 {
     const uint64_t now_ps = event->time_ps;
@@ -236,16 +182,7 @@ void ll_combine_event(struct ll *ll, const struct sim_event *event)
     case LL_WAVES: post_waves(ll, target, event->payload, now_ps); break;
     case LL_WAVE: post_wave(ll, target, event->payload, now_ps); break;
     case LL_ISSUE: issue_waves(ll, target, event->payload, now_ps); break;
-    case LL_OPEN:
-        ll->rank[target].open_ps = now_ps;
-        try_reduce(ll, target);
-        break;
-    case LL_REDUCE: reduce(ll, target, now_ps); break;
-    case LL_TOKEN: load_rows(ll, target, now_ps); break;
-    case LL_SM:
-        while (ll_sm_take(ll, target, now_ps, &job)) start_turn(ll, job, now_ps);
-        break;
-    case LL_READY:
+    case LL_TOKEN:
     case LL_PUBLISH:
     case LL_NIC:
     case LL_CREDIT:

@@ -1,6 +1,6 @@
-/* sim/ll_dispatch.c - low-latency dispatch: blocks walk tokens, groups copy what arrives.
+/* sim/ll_dispatch.c - low-latency dispatch, sending: blocks walk tokens.
  *
- * Sending: all warps of a block cast and stage a token, then one warp per selection sends it,
+ * All warps of a block cast and stage a token, then one warp per selection sends it,
  * and the block goes on when every send is complete: stores to a peer when acknowledged, a
  * put when posted. Since all blocks cast at the same time, the wire idles meanwhile: the chain
  * adds to the wire time. A group's count goes out when block 0 has added its share to the
@@ -144,8 +144,8 @@ void ll_dispatch_gather(struct ll *ll)
     for (uint64_t m = 0; m < ll->message_count; m++) {
         const uint32_t slot = ll->message_slot[m];
         if (slot == LL_NONE) continue;
-        ll->timing->depart_ps[m] = ll->slot_depart_ps[slot];
-        ll->timing->land_ps[m] = ll->slot_land_ps[slot];
+        ll->timing->depart_ps[m] = ll->slot[slot].depart_ps;
+        ll->timing->land_ps[m] = ll->slot[slot].land_ps;
     }
 }
 
@@ -161,55 +161,6 @@ void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps)
     settle(ll, block);
 }
 
-static void finish_group(struct ll *ll, uint32_t rank, uint64_t at_ps)
-{
-    struct ll_rank *r = &ll->rank[rank];
-    assert(r->unfinished > 0);
-    if (at_ps > r->done_ps) r->done_ps = at_ps;
-    if (--r->unfinished == 0) ll_end(ll, rank, r->done_ps);
-}
-
-/* Both are known: when the receiver looks, and when the group's count is there. */
-void ll_dispatch_landed(struct ll *ll, uint32_t group, uint64_t land_ps)
-{
-    const struct ll_group *g = &ll->group[group];
-    const uint64_t open_ps = ll->rank[g->peer].open_ps;
-    if (open_ps == LL_NEVER) return;
-    const uint64_t seen_ps = (land_ps > open_ps ? land_ps : open_ps) + ll->costs->receive_chain_ps;
-    if (g->rows > 0)
-        sim_engine_schedule(ll->engine, seen_ps, LL_READY, group, 0);
-    else
-        finish_group(ll, g->peer, seen_ps);
-}
-
-static void open_receive(struct ll *ll, uint32_t rank, uint64_t now_ps)
-{
-    ll->rank[rank].open_ps = now_ps;
-    for (uint32_t src = 0; src < ll->ranks; src++)
-        for (uint32_t e = 0; e < ll->local; e++) {
-            const uint32_t group = ll_group(ll, src, rank, e);
-            if (ll->group[group].flag_ps == LL_NEVER) continue;
-            ll_dispatch_landed(ll, group, ll->group[group].flag_ps);
-        }
-}
-
-/* Two limits at once: what the memory gives all warps, and what the block's SM gets through. */
-static void copy_group(struct ll *ll, uint32_t group, uint64_t now_ps)
-{
-    struct ll_group *g = &ll->group[group];
-    const uint32_t width = g->rows < ll->warps ? g->rows : ll->warps;
-    const uint64_t bytes = g->rows * ll->row_bytes;
-    const uint64_t rate = ll->costs->sm_receive_bytes_per_s / ll->groups_per_block;
-    g->copied_ps = now_ps + fabric_transfer_ps(bytes, rate);
-    ll_sm_add(ll, g->peer, group, width, bytes / width, now_ps);
-}
-
-static void copied(struct ll *ll, uint32_t group, uint64_t now_ps)
-{
-    const struct ll_group *g = &ll->group[group];
-    finish_group(ll, g->peer, g->copied_ps > now_ps ? g->copied_ps : now_ps);
-}
-
 void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
 {
     const uint64_t now_ps = event->time_ps;
@@ -222,11 +173,6 @@ void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
     case LL_LINK:
         while (ll_link_take(ll, target, now_ps, &job)) land_token(ll, job, now_ps);
         break;
-    case LL_OPEN: open_receive(ll, target, now_ps); break;
-    case LL_READY: copy_group(ll, target, now_ps); break;
-    case LL_SM:
-        while (ll_sm_take(ll, target, now_ps, &job)) copied(ll, job, now_ps);
-        break;
     case LL_ROWS:
     case LL_WAVES:
     case LL_WAVE:
@@ -234,7 +180,6 @@ void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
     case LL_PUBLISH:
     case LL_NIC:
     case LL_CREDIT:
-    case LL_REDUCE:
     default: assert(!"an event of dispatch");
     }
 }

@@ -49,18 +49,18 @@ static void send_first(struct ll *ll, uint32_t rank)
     struct ll_rank *r = &ll->rank[rank];
     struct ll_train *train = &ll->train[r->nic.head];
     struct sim_resource_use *use = &r->use[LL_NIC_OUT];
-    uint64_t *depart_ps = ll->slot_depart_ps + train->first_slot;
+    struct ll_slot *slot = ll->slot + train->first_slot;
+    const uint64_t engine_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
+    const uint64_t rung_ps = train->at_ps;
+    struct ll_nic nic = r->nic_out; /* By itself, so that it stays in registers. */
     for (uint32_t i = 0; i < train->rows; i++)
-        depart_ps[i] =
-            pass(&r->nic_out, ll->machine->nic_message_ps, ll->row_nic_ps, train->rung_ps);
-    uint64_t first_ps = train->rows > 0 ? depart_ps[0] : LL_NEVER;
-    if (train->flag) {
-        train->flag_ps = pass(&r->nic_out, ll->costs->nic_flag_ps, 0, train->rung_ps);
-        if (first_ps == LL_NEVER) first_ps = train->flag_ps;
-    }
+        slot[i].depart_ps = pass(&nic, engine_ps, wire_ps, rung_ps);
+    if (train->flag) train->at_ps = pass(&nic, ll->costs->nic_flag_ps, 0, rung_ps);
+    const uint64_t first_ps = train->rows > 0 ? slot[0].depart_ps : train->at_ps;
+    r->nic_out = nic;
     use->bytes += train->rows * ll->row_bytes;
     use->busy_ps += train->rows * ll->row_nic_ps;
-    use->stall_ps += first_ps - train->rung_ps;
+    use->stall_ps += first_ps - rung_ps;
     sim_engine_schedule(ll->engine, first_ps + ll->machine->nic_flight_ps, LL_NIC, rank, 0);
 }
 
@@ -75,11 +75,14 @@ static void ring(struct ll *ll, uint32_t group, bool flag, uint64_t now_ps)
     const uint32_t index = ll->train_count++;
     ll->train[index] =
         (struct ll_train){.group = group,
+                          .peer = g->peer,
+                          .group_rows = g->rows,
                           .rows = g->posted - g->rung,
-                          .first_slot = g->first_slot + g->rung,
+                          .first_slot = (uint32_t)g->first_slot + g->rung,
                           .next = LL_NONE,
                           .flag = flag,
-                          .rung_ps = now_ps + ll->costs->post_ps + ll->costs->doorbell_ps};
+                          .short_ring = g->short_ring,
+                          .at_ps = now_ps + ll->costs->post_ps + ll->costs->doorbell_ps};
     g->rung = g->posted;
     const bool idle = r->nic.head == LL_NONE;
     if (idle)
@@ -131,31 +134,29 @@ void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps)
 {
     struct ll_rank *from = &ll->rank[rank];
     const struct ll_train *train = &ll->train[from->nic.head];
-    const struct ll_group *g = &ll->group[train->group];
-    struct ll_rank *to = &ll->rank[g->peer];
+    struct ll_rank *to = &ll->rank[train->peer];
     struct sim_resource_use *use = &to->use[LL_NIC_IN];
     const uint64_t flight_ps = ll->machine->nic_flight_ps;
-    const uint64_t waited_ps =
-        to->nic_in.wire_free_ps > now_ps ? to->nic_in.wire_free_ps - now_ps : 0;
+    const uint64_t engine_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
+    struct ll_slot *slot = ll->slot + train->first_slot;
+    struct ll_nic nic = to->nic_in;
+    const uint64_t waited_ps = nic.wire_free_ps > now_ps ? nic.wire_free_ps - now_ps : 0;
 
-    for (uint64_t slot = train->first_slot; slot < train->first_slot + train->rows; slot++) {
-        const uint64_t first_ps = ll->slot_depart_ps[slot] + flight_ps;
-        (void)pass(&to->nic_in, ll->machine->nic_message_ps, ll->row_nic_ps, first_ps);
-        ll->slot_land_ps[slot] = to->nic_in.wire_free_ps;
-        if (g->short_ring)
-            sim_engine_schedule(ll->engine, to->nic_in.wire_free_ps + flight_ps, LL_CREDIT,
-                                train->group, 0);
+    for (uint32_t i = 0; i < train->rows; i++) {
+        (void)pass(&nic, engine_ps, wire_ps, slot[i].depart_ps + flight_ps);
+        slot[i].land_ps = nic.wire_free_ps;
     }
+    for (uint32_t i = 0; train->short_ring && i < train->rows; i++)
+        sim_engine_schedule(ll->engine, slot[i].land_ps + flight_ps, LL_CREDIT, train->group, 0);
     use->bytes += train->rows * ll->row_bytes;
     use->busy_ps += train->rows * ll->row_nic_ps;
     use->stall_ps += waited_ps;
-    if (train->flag) {
-        const uint64_t land_ps =
-            pass(&to->nic_in, ll->costs->nic_flag_ps, 0, train->flag_ps + flight_ps);
-        if (g->short_ring)
-            sim_engine_schedule(ll->engine, land_ps + flight_ps, LL_CREDIT, train->group, 0);
-        ll_flag_landed(ll, train->group, land_ps);
-    }
+    const uint64_t seen_ps =
+        train->flag ? pass(&nic, ll->costs->nic_flag_ps, 0, train->at_ps + flight_ps) : 0;
+    to->nic_in = nic;
+    if (train->flag && train->short_ring)
+        sim_engine_schedule(ll->engine, seen_ps + flight_ps, LL_CREDIT, train->group, 0);
+    if (train->flag) ll_flag_landed(ll, train->group, train->peer, train->group_rows, seen_ps);
     from->nic.head = train->next;
     if (from->nic.head != LL_NONE) send_first(ll, rank);
 }

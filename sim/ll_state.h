@@ -19,7 +19,7 @@ enum { LL_WARPS = 32, LL_DOORBELL = 4, LL_REDUCE_GROUPS = 2 };
 
 enum ll_event {
     LL_START, /* rank: the send half's first instruction. */
-    LL_TOKEN, /* block: its token is cast and staged (dispatch), its rows can be read (combine). */
+    LL_TOKEN, /* block (dispatch): its token is cast and staged. */
 
     LL_ROWS,    /* rank (combine): the first rows are in shared memory. */
     LL_WAVES,   /* rank (combine): its NIC groups of payload rows each have staged them all. */
@@ -28,12 +28,7 @@ enum ll_event {
     LL_PUBLISH, /* group by NIC: its count (dispatch) or flag (combine) is issued. */
     LL_LINK,    /* rank: look at the NVLink port. */
     LL_NIC,     /* rank: the first byte of its NIC's next train reaches the far NIC. */
-    LL_CREDIT,  /* group: a work request of its queue pair has completed. */
-    LL_OPEN,    /* rank: the receive half begins to look for arrivals. */
-    LL_READY,   /* group at the receiver (dispatch): its count has been read. */
-
-    LL_REDUCE, /* rank (combine): all flags seen by all blocks. */
-    LL_SM      /* rank: look at the copies of the receive half. */
+    LL_CREDIT   /* group: a work request of its queue pair has completed. */
 };
 
 struct ll_list { /* A chain through ll.next (stalled posts) or through trains. */
@@ -53,20 +48,27 @@ struct ll_group {
     uint32_t rung;          /* The NIC knows of so many. */
     uint32_t outstanding;   /* Posted and not complete; counted where the ring is short. */
     struct ll_list stalled; /* Wanting to be posted; the ring is full. */
-    uint64_t flag_ps;       /* Its count or flag lands, or LL_NEVER. */
-    uint64_t copied_ps;     /* Dispatch: the receiver's SM is through with it. */
 };
 
 /* What one doorbell told a NIC of: the NIC works it off in one go, messages of one group, then
  * perhaps the group's flag. */
 struct ll_train {
     uint32_t group;
+    uint32_t peer, group_rows; /* The group's: its own line the cache has long lost. */
     uint32_t rows;
-    uint64_t first_slot;
+    uint32_t first_slot;
     uint32_t next;
-    bool flag;
-    uint64_t rung_ps; /* The request is at the NIC. */
-    uint64_t flag_ps; /* The flag's turn on the wire. */
+    bool flag, short_ring;
+    uint64_t at_ps; /* The request is at the NIC; once it was sent: the flag's turn on the wire. */
+};
+
+struct ll_slot { /* A row by NIC: its turn on the sender's wire, and when it lands. */
+    uint64_t depart_ps, land_ps;
+};
+
+struct ll_arrival { /* A count, at the receiver. */
+    uint64_t land_ps;
+    uint32_t rows;
 };
 
 struct ll_nic { /* One direction: an engine that overlaps with the wire behind it. */
@@ -74,20 +76,19 @@ struct ll_nic { /* One direction: an engine that overlaps with the wire behind i
 };
 
 struct ll_rank {
-    struct fabric_share link;      /* NVLink port, outgoing. Jobs: blocks or groups. */
-    struct fabric_share sm;        /* Copies or sums of the receive half. Jobs: groups or blocks. */
-    uint64_t link_at_ps, sm_at_ps; /* Earliest look scheduled, or LL_NEVER. */
-    uint64_t link_in_free_ps;      /* NVLink port, incoming. */
-    struct ll_list nic;            /* Trains rung and not at the far NIC. */
+    struct fabric_share link; /* NVLink port, outgoing. Jobs: blocks or groups. */
+    struct fabric_share sm;   /* Copies or sums of the receive half. Jobs: groups or blocks. */
+    uint64_t link_at_ps;      /* Earliest look scheduled, or LL_NEVER. */
+    uint64_t link_in_free_ps; /* NVLink port, incoming. */
+    struct ll_list nic;       /* Trains rung and not at the far NIC. */
     struct ll_nic nic_out, nic_in;
     uint64_t begin_ps;     /* First instruction of the send half. */
     uint64_t sent_ps;      /* Latest publish so far; hook mode: launch of the receive half. */
-    uint64_t done_ps;      /* Dispatch: latest copy of a group so far. */
     uint64_t open_ps;      /* The receive half looks from here on, or LL_NEVER. */
     uint64_t last_land_ps; /* Latest count or flag so far, and whose. */
     uint32_t last_source;
-    uint32_t unpublished, unarrived, unfinished; /* Groups or blocks to go. */
-    struct sim_resource_use *use;                /* LL_USES of them. */
+    uint32_t unpublished, unarrived; /* Groups to go. */
+    struct sim_resource_use *use;    /* LL_USES of them. */
 };
 
 enum ll_use { LL_LINK_OUT, LL_LINK_IN, LL_NIC_OUT, LL_NIC_IN, LL_SMS, LL_QPS, LL_USES };
@@ -118,14 +119,15 @@ struct ll {
     struct ll_rank *rank;
     struct ll_group *group; /* [R x E] by sender */
     struct ll_block *block; /* [R x jobs_max] */
-    /* By slot: its turn on the sender's wire, and when it lands. Slots are numbered like the
-     * receiver's rows: in combine they are the messages, and these are timing's own arrays. */
-    uint64_t *slot_depart_ps, *slot_land_ps;
+    struct ll_slot *slot; /* [messages] numbered like the receiver's rows: in combine, messages. */
     uint32_t *message_slot; /* Dispatch: [messages]; LL_NONE where it did not go by NIC. */
     uint32_t *next; /* Stalled posts: [messages + R x E], flags behind messages; NULL: none can. */
     struct ll_train *train;
     uint32_t train_count, train_max;
     struct fabric_share_job *jobs;
+    struct ll_arrival *arrival; /* Dispatch: [R x E] by receiver, in the order of being told. */
+    uint32_t *turn;             /* Combine: [jobs_max], blocks of a receive half. */
+    uint64_t *job_ps;           /* [jobs_max] of a receive half. */
 };
 
 static inline uint32_t ll_group(const struct ll *ll, uint32_t rank, uint32_t peer, uint32_t local)
@@ -145,6 +147,7 @@ uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t l
 void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,
                uint64_t now_ps);
 int ll_sm_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
+uint64_t ll_sm_next_ps(const struct ll *ll, uint32_t rank);
 
 /* sim/ll_nic.c. Post a row on its group's queue pair: 1, or 0 when the ring is full and the row
  * waits. */
@@ -155,17 +158,19 @@ void ll_nic_credit(struct ll *ll, uint32_t group, uint64_t now_ps);
 
 /* sim/ll.c: a group's publish, its arrival, the ends of halves and kernels. */
 void ll_publish(struct ll *ll, uint32_t group, uint64_t now_ps);
-void ll_flag_landed(struct ll *ll, uint32_t group, uint64_t land_ps);
+void ll_flag_landed(struct ll *ll, uint32_t group, uint32_t dst, uint32_t rows, uint64_t land_ps);
 void ll_end(struct ll *ll, uint32_t rank, uint64_t now_ps);
 
-/* sim/ll_dispatch.c, sim/ll_combine.c: the halves. unstalled: a row got its slot. */
+/* sim/ll_dispatch.c, sim/ll_combine.c: the send halves. unstalled: a row got its slot. */
 void ll_dispatch_event(struct ll *ll, const struct sim_event *event);
 void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps);
 void ll_dispatch_gather(struct ll *ll);
-void ll_dispatch_landed(struct ll *ll, uint32_t group, uint64_t land_ps);
 void ll_combine_event(struct ll *ll, const struct sim_event *event);
+void ll_combine_gather(struct ll *ll);
 void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps);
-void ll_combine_landed(struct ll *ll, uint32_t rank);
-uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank); /* Blocks of its kernel. */
+
+/* sim/ll_receive.c: the receive half, if all is there; blocks of a rank's combine. */
+void ll_receive(struct ll *ll, uint32_t rank);
+uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank);
 
 #endif

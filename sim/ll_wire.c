@@ -4,23 +4,14 @@
  * the same bytes in order of their last byte, cut through. */
 #include "sim/ll_state.h"
 
-/* One event looks at a server at a time when something may be done; it asks for the next. */
-static void look(struct ll *ll, const struct fabric_share *share, uint64_t *at_ps,
-                 enum ll_event kind, uint32_t rank)
+/* One event looks at a port at a time when something may be done; it asks for the next. */
+static void look(struct ll *ll, uint32_t rank)
 {
-    const uint64_t next_ps = fabric_share_next_ps(share);
-    if (next_ps >= *at_ps) return;
-    *at_ps = next_ps;
-    sim_engine_schedule(ll->engine, next_ps, kind, rank, 0);
-}
-
-static int take(struct ll *ll, struct fabric_share *share, uint64_t *at_ps, enum ll_event kind,
-                uint32_t rank, uint64_t now_ps, uint32_t *job)
-{
-    if (fabric_share_take(share, now_ps, job)) return 1;
-    if (*at_ps <= now_ps) *at_ps = LL_NEVER;
-    look(ll, share, at_ps, kind, rank);
-    return 0;
+    struct ll_rank *r = &ll->rank[rank];
+    const uint64_t next_ps = fabric_share_next_ps(&r->link);
+    if (next_ps >= r->link_at_ps) return;
+    r->link_at_ps = next_ps;
+    sim_engine_schedule(ll->engine, next_ps, LL_LINK, rank, 0);
 }
 
 void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,
@@ -31,13 +22,16 @@ void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, u
     r->use[LL_LINK_OUT].bytes += streams * bytes;
     if (r->link.count > r->use[LL_LINK_OUT].queue_peak)
         r->use[LL_LINK_OUT].queue_peak = r->link.count;
-    look(ll, &r->link, &r->link_at_ps, LL_LINK, rank);
+    look(ll, rank);
 }
 
 int ll_link_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job)
 {
     struct ll_rank *r = &ll->rank[rank];
-    return take(ll, &r->link, &r->link_at_ps, LL_LINK, rank, now_ps, job);
+    if (fabric_share_take(&r->link, now_ps, job)) return 1;
+    if (r->link_at_ps <= now_ps) r->link_at_ps = LL_NEVER;
+    look(ll, rank);
+    return 0;
 }
 
 uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t last_ps,
@@ -60,11 +54,14 @@ void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uin
     fabric_share_add(&r->sm, now_ps, job, streams, bytes);
     r->use[LL_SMS].bytes += streams * bytes;
     if (r->sm.count > r->use[LL_SMS].queue_peak) r->use[LL_SMS].queue_peak = r->sm.count;
-    look(ll, &r->sm, &r->sm_at_ps, LL_SM, rank);
 }
 
 int ll_sm_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job)
 {
-    struct ll_rank *r = &ll->rank[rank];
-    return take(ll, &r->sm, &r->sm_at_ps, LL_SM, rank, now_ps, job);
+    return fabric_share_take(&ll->rank[rank].sm, now_ps, job);
+}
+
+uint64_t ll_sm_next_ps(const struct ll *ll, uint32_t rank)
+{
+    return fabric_share_next_ps(&ll->rank[rank].sm);
 }

@@ -1,0 +1,137 @@
+/* sim/ll_receive.c - receive halves of low-latency kernels: copies (dispatch), sums (combine).
+ *
+ * Nobody waits for what a rank does once its counts or flags are all there, so this runs without
+ * events, in one go per rank, on the rank's own server; its times enter the digest by the end of
+ * each kernel. */
+#include "sim/ll_state.h"
+
+#include <assert.h>
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The groups whose counts a rank waited for, by landing time; they are listed nearly so. */
+static void sort_arrivals(struct ll_arrival *arrival, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        const struct ll_arrival one = arrival[i];
+        uint32_t at = i;
+        for (; at > 0 && arrival[at - 1].land_ps > one.land_ps; at--) arrival[at] = arrival[at - 1];
+        arrival[at] = one;
+    }
+}
+
+/* Let the rank's copies run until until_ps; returns when the last that ended by then was through
+ * on its own SM as well, which alone_ps tells by job; 0 when none ended. */
+static uint64_t run_copies(struct ll *ll, uint32_t rank, uint64_t until_ps,
+                           const uint64_t *alone_ps)
+{
+    uint64_t done_ps = 0;
+    uint32_t job;
+    for (;;) {
+        const uint64_t next_ps = ll_sm_next_ps(ll, rank);
+        if (next_ps > until_ps || next_ps == LL_NEVER) return done_ps;
+        while (ll_sm_take(ll, rank, next_ps, &job))
+            done_ps = later(done_ps, later(next_ps, alone_ps[job]));
+    }
+}
+
+/* Two limits at once: what the memory gives all warps, and what the group's SM gets through. */
+static void copy_groups(struct ll *ll, uint32_t rank)
+{
+    const struct ll_rank *r = &ll->rank[rank];
+    const uint64_t rate = ll->costs->sm_receive_bytes_per_s / ll->groups_per_block;
+    struct ll_arrival *arrival = ll->arrival + (size_t)rank * ll->experts;
+    uint64_t *alone_ps = ll->job_ps;
+    uint64_t done_ps = 0;
+
+    sort_arrivals(arrival, ll->experts);
+    for (uint32_t i = 0; i < ll->experts; i++) {
+        const uint32_t rows = arrival[i].rows, width = rows < ll->warps ? rows : ll->warps;
+        const uint64_t seen_ps =
+            later(arrival[i].land_ps, r->open_ps) + ll->costs->receive_chain_ps;
+        done_ps = later(done_ps, rows > 0 ? run_copies(ll, rank, seen_ps, alone_ps) : seen_ps);
+        if (rows == 0) continue;
+        const uint64_t bytes = rows * ll->row_bytes;
+        alone_ps[i] = seen_ps + fabric_transfer_ps(bytes, rate);
+        ll_sm_add(ll, rank, i, width, bytes / width, seen_ps);
+    }
+    ll_end(ll, rank, later(done_ps, run_copies(ll, rank, LL_NEVER - 1, alone_ps)));
+}
+
+uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank)
+{
+    const uint64_t tokens = ll->traffic->token_start[rank + 1] - ll->traffic->token_start[rank];
+    const uint64_t per_sm = (tokens + ll->machine->sm_count - 1) / ll->machine->sm_count;
+    const uint64_t spread = tokens > 0 ? (tokens + per_sm - 1) / per_sm : 1;
+    return spread > ll->grid ? spread : ll->grid;
+}
+
+/* Rows of a block's next tokens, one per group of its warps; the block moves past them. */
+static uint64_t next_rows(struct ll *ll, uint32_t block, uint64_t grid, uint64_t end)
+{
+    struct ll_block *b = &ll->block[block];
+    uint64_t rows = 0;
+    for (int group = 0; group < LL_REDUCE_GROUPS && b->token < end; group++, b->token += grid)
+        rows += ll->traffic->home_start[b->token + 1] - ll->traffic->home_start[b->token];
+    return rows;
+}
+
+/* Blocks take turns: a span for the choices and the first row, then the bytes. As that span is
+ * the same for all, blocks come to their bytes in the order in which they were free. */
+static void sum_tokens(struct ll *ll, uint32_t rank)
+{
+    const struct ll_rank *r = &ll->rank[rank];
+    const uint64_t first = ll->traffic->token_start[rank];
+    const uint64_t end = ll->traffic->token_start[rank + 1];
+    const uint32_t grid = (uint32_t)ll_combine_grid(ll, rank), base = rank * ll->jobs_max;
+    uint32_t *queue = ll->turn; /* A ring: blocks that load their choices. */
+    uint32_t head = 0, count = 0, job;
+    uint64_t now_ps =
+        later(r->open_ps, r->last_land_ps) + ll->costs->poll_ps + ll->costs->grid_barrier_ps;
+
+    assert(grid <= ll->jobs_max);
+    for (uint32_t b = 0; b < grid; b++) {
+        ll->block[base + b].token = first + b;
+        if (first + b >= end) continue;
+        queue[count++] = b;
+        ll->job_ps[b] = now_ps + ll->costs->reduce_chain_ps;
+    }
+    for (;;) {
+        const uint64_t sm_ps = ll_sm_next_ps(ll, rank);
+        const uint64_t load_ps = count > 0 ? ll->job_ps[queue[head]] : LL_NEVER;
+        if (sm_ps == LL_NEVER && load_ps == LL_NEVER) break;
+        uint64_t rows = 0;
+        if (load_ps <= sm_ps) {
+            now_ps = load_ps;
+            job = queue[head];
+            head = (head + 1) % ll->jobs_max;
+            count--;
+            rows = next_rows(ll, base + job, grid, end);
+        } else {
+            now_ps = sm_ps;
+            const int taken = ll_sm_take(ll, rank, now_ps, &job);
+            assert(taken);
+        }
+        if (rows > 0) {
+            ll_sm_add(ll, rank, job, 1, rows * ll->row_bytes, now_ps);
+        } else if (ll->block[base + job].token < end) {
+            queue[(head + count++) % ll->jobs_max] = job;
+            ll->job_ps[job] = now_ps + ll->costs->reduce_chain_ps;
+        }
+    }
+    ll_end(ll, rank, now_ps);
+}
+
+/* All is known that the half depends on: when the rank looks, and when everything is there. */
+void ll_receive(struct ll *ll, uint32_t rank)
+{
+    const struct ll_rank *r = &ll->rank[rank];
+    if (r->unarrived > 0 || r->open_ps == LL_NEVER) return;
+    if (ll->direction == SIM_DISPATCH)
+        copy_groups(ll, rank);
+    else
+        sum_tokens(ll, rank);
+}
