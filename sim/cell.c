@@ -19,8 +19,9 @@ struct sim_cell *sim_cell_open(const struct sim_plan *plan, char *err, size_t er
     if (cell != NULL)
         cell->checks =
             (struct sim_check *)calloc((size_t)SIM_STAGES * plan->ranks, sizeof *cell->checks);
-    if (cell == NULL || cell->checks == NULL) {
-        free(cell);
+    if (cell != NULL) cell->wrong = (struct sim_wrong_rows *)calloc(1, sizeof *cell->wrong);
+    if (cell == NULL || cell->checks == NULL || cell->wrong == NULL) {
+        sim_cell_close(cell);
         snprintf(err, err_len, "layer: out of memory");
         return NULL;
     }
@@ -40,6 +41,7 @@ void sim_cell_close(struct sim_cell *cell)
         sim_schedule_free(&cell->schedule[d]);
     }
     free(cell->checks);
+    free(cell->wrong);
     free(cell);
 }
 
@@ -176,7 +178,8 @@ int sim_cell_play(struct sim_cell *cell, struct sim_datapath *path, char *err, s
 {
     struct sim_layer_input input;
     if (sim_cell_input(cell, &input, err, err_len) != 0) return -1;
-    if (sim_datapath_layer(path, &input, cell->schedule, cell->checks, err, err_len) != 0)
+    if (sim_datapath_layer(path, &input, cell->schedule, cell->checks, cell->wrong, err, err_len) !=
+        0)
         return -1;
     cell->played = true;
     return 0;

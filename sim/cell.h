@@ -26,7 +26,8 @@ struct sim_cell {
     struct sim_timing timing[SIM_DIRECTIONS];
     struct sim_schedule schedule[SIM_DIRECTIONS];
     uint64_t routing_digest;
-    struct sim_check *checks; /* Owned, [SIM_STAGES][ranks]; filled by play. */
+    struct sim_check *checks;     /* Owned, [SIM_STAGES][ranks]; filled by play. */
+    struct sim_wrong_rows *wrong; /* Owned; filled by play. */
     bool played;
 };
 

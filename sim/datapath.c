@@ -117,8 +117,8 @@ static int play_phases(struct sim_datapath *path, const struct sim_layer_input *
 }
 
 int sim_datapath_layer(struct sim_datapath *path, const struct sim_layer_input *input,
-                       const struct sim_schedule *schedules, struct sim_check *checks, char *err,
-                       size_t err_len)
+                       const struct sim_schedule *schedules, struct sim_check *checks,
+                       struct sim_wrong_rows *wrong, char *err, size_t err_len)
 {
     int status = 0;
     assert(schedules[SIM_DISPATCH].direction == SIM_DISPATCH);
@@ -130,11 +130,12 @@ int sim_datapath_layer(struct sim_datapath *path, const struct sim_layer_input *
                           : play_group(path->backend, path->state, input, &path->actual,
                                        &path->actual_view, err, err_len);
     if (status != 0) return -1;
+    if (wrong != NULL) sim_wrong_rows_clear(wrong);
     for (uint32_t stage = 0; stage < SIM_STAGES; stage++) {
         for (uint32_t r = 0; r < input->routing->ranks; r++) {
             struct sim_check *check = &checks[(uint64_t)stage * input->routing->ranks + r];
             sim_datapath_check(input, &path->expected_view, &path->actual_view,
-                               (enum sim_stage)stage, r, check);
+                               (enum sim_stage)stage, r, check, wrong);
             if (check->mismatch_count > 0)
                 (void)sim_explain_row(input, &path->expected_view, &path->actual_view, check,
                                       check->cause);

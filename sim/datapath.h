@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include "sim/backend.h"
 #include "sim/schedule.h"
+#include "sim/wrong_rows.h"
 
 enum sim_stage {
     SIM_STAGE_LAYOUT,
@@ -55,11 +56,12 @@ struct sim_datapath *sim_datapath_open(const struct sim_backend_ops *backend,
                                        size_t err_len);
 void sim_datapath_close(struct sim_datapath *path); /* NULL is fine. */
 
-/* Play one layer. schedules: [SIM_DIRECTIONS]. checks: [SIM_STAGES][ranks], filled. 0, or -1 with
- * err when the backend or memory failed; a mismatch is an answer, not a failure. */
+/* Play one layer. schedules: [SIM_DIRECTIONS]. checks: [SIM_STAGES][ranks], filled; wrong (or
+ * NULL): the rows that differ, filled. 0, or -1 with err when the backend or memory failed; a
+ * mismatch is an answer, not a failure. */
 int sim_datapath_layer(struct sim_datapath *path, const struct sim_layer_input *input,
-                       const struct sim_schedule *schedules, struct sim_check *checks, char *err,
-                       size_t err_len);
+                       const struct sim_schedule *schedules, struct sim_check *checks,
+                       struct sim_wrong_rows *wrong, char *err, size_t err_len);
 
 /* What the last layer left, for whoever wants to look closer (diff): valid until the next. */
 const struct sim_layer_results *sim_datapath_expected(const struct sim_datapath *path);

@@ -91,20 +91,26 @@ uint32_t sim_check_parts(const struct sim_layer_input *input,
     return n;
 }
 
-/* Whose row it is: fills expert, src_rank and src_token of the check. */
-static void name_row(const struct sim_layer_input *input, const struct sim_layer_results *expected,
-                     enum sim_stage stage, uint64_t row, struct sim_check *check)
+/* Whose row it is. */
+struct row_name {
+    int64_t expert;    /* -1: the stage has none. */
+    uint32_t src_rank; /* Home rank of the row's token. */
+    int64_t src_token; /* -1: a count. */
+};
+
+static struct row_name name_row(const struct sim_layer_input *input,
+                                const struct sim_layer_results *expected, enum sim_stage stage,
+                                uint64_t row)
 {
     const struct ref_routing *routing = input->routing;
     const bool ll = input->traffic->mode == SIM_MODE_LL;
+    struct row_name name = {-1, 0, -1};
     uint64_t block = row; /* Counts: rows are blocks. */
 
-    check->expert = -1;
-    check->src_token = 0;
     if (stage == SIM_STAGE_COMBINE) {
-        check->src_rank = ref_token_home(routing, row);
-        check->src_token = (uint32_t)(row - routing->token_start[check->src_rank]);
-        return;
+        name.src_rank = ref_token_home(routing, row);
+        name.src_token = (int64_t)(row - routing->token_start[name.src_rank]);
+        return name;
     }
     if (stage != SIM_STAGE_LAYOUT) {
         const uint64_t *start = input->traffic->block_start;
@@ -118,10 +124,24 @@ static void name_row(const struct sim_layer_input *input, const struct sim_layer
                 high = middle - 1;
         }
         block = low;
-        check->src_token = (uint32_t)expected->received.src_token[row];
+        name.src_token = expected->received.src_token[row];
     }
-    check->src_rank = (uint32_t)(block % routing->ranks);
-    if (ll) check->expert = (int64_t)(block / routing->ranks);
+    name.src_rank = (uint32_t)(block % routing->ranks);
+    if (ll) name.expert = (int64_t)(block / routing->ranks);
+    return name;
+}
+
+static void add_wrong(const struct sim_layer_input *input, const struct sim_layer_results *expected,
+                      enum sim_stage stage, uint32_t rank, uint64_t row,
+                      struct sim_wrong_rows *wrong)
+{
+    const struct row_name name = name_row(input, expected, stage, row);
+    const struct sim_wrong_row added = {.stage = (uint32_t)stage,
+                                        .rank = rank,
+                                        .expert = (int32_t)name.expert,
+                                        .src_rank = name.src_rank,
+                                        .src_token = name.src_token};
+    sim_wrong_rows_add(wrong, &added);
 }
 
 /* Big-endian hexadecimal of one little-endian element, as bit patterns are written. */
@@ -200,7 +220,10 @@ static void name_first(const struct sim_layer_input *input,
         if (element == UINT64_MAX) element = b / chosen->element_bytes;
         differing++;
     }
-    name_row(input, expected, stage, first + row, check);
+    const struct row_name name = name_row(input, expected, stage, first + row);
+    check->expert = name.expert;
+    check->src_rank = name.src_rank;
+    check->src_token = name.src_token < 0 ? 0 : (uint32_t)name.src_token;
     check->channel = chosen->channels > 0 ? (int64_t)(element * chosen->channels) : -1;
     print_hex(check->expected_hex, e + element * chosen->element_bytes, chosen->element_bytes);
     print_hex(check->actual_hex, a + element * chosen->element_bytes, chosen->element_bytes);
@@ -210,7 +233,7 @@ static void name_first(const struct sim_layer_input *input,
 void sim_datapath_check(const struct sim_layer_input *input,
                         const struct sim_layer_results *expected,
                         const struct sim_layer_results *actual, enum sim_stage stage, uint32_t rank,
-                        struct sim_check *check)
+                        struct sim_check *check, struct sim_wrong_rows *wrong)
 {
     struct sim_check_part parts[SIM_CHECK_PARTS_MAX];
     uint64_t first = 0, rows = 0;
@@ -236,6 +259,7 @@ void sim_datapath_check(const struct sim_layer_input *input,
                 same && memcmp(parts[p].expected + row * parts[p].row_bytes,
                                parts[p].actual + row * parts[p].row_bytes, parts[p].row_bytes) == 0;
         if (same) continue;
+        if (wrong != NULL) add_wrong(input, expected, stage, rank, first + row, wrong);
         if (check->mismatch_count++ == 0)
             name_first(input, expected, stage, parts, count, first, rows, row, check);
     }

@@ -23,10 +23,11 @@ uint32_t sim_check_parts(const struct sim_layer_input *input,
                          uint32_t rank, uint64_t *first, uint64_t *rows,
                          struct sim_check_part *parts);
 
-/* Fill *check: sizes, digest of the actual bytes, differing rows, and the first of them. */
+/* Fill *check: sizes, digest of the actual bytes, differing rows, and the first of them. All of
+ * them are added to wrong (or NULL). */
 void sim_datapath_check(const struct sim_layer_input *input,
                         const struct sim_layer_results *expected,
                         const struct sim_layer_results *actual, enum sim_stage stage, uint32_t rank,
-                        struct sim_check *check);
+                        struct sim_check *check, struct sim_wrong_rows *wrong);
 
 #endif

@@ -132,7 +132,7 @@ static void name_element(const struct sim_replica *a, const struct sim_replica *
 {
     if (!comparable(a, b, diff->element_note, sizeof diff->element_note)) return;
     sim_datapath_check(&a->input, sim_datapath_actual(a->path), sim_datapath_actual(b->path), stage,
-                       rank, &diff->check);
+                       rank, &diff->check, NULL);
     diff->element_found = diff->check.mismatch_count > 0;
     if (diff->element_found)
         explain_sides(a, b, &diff->check, diff->element_note, sizeof diff->element_note);

@@ -238,7 +238,7 @@ int sim_explore_replay(struct sim_exploration *exploration, char *err, size_t er
                                           .recipe = REF_RECIPE_LL,
                                           .expert = SIM_EXPERT_STANDIN,
                                           .x = layer.x};
-    if (sim_datapath_layer(path, &input, layer.schedule, layer.checks, err, err_len) == 0)
+    if (sim_datapath_layer(path, &input, layer.schedule, layer.checks, NULL, err, err_len) == 0)
         status = load_rows(&layer, path, &input, exploration, err, err_len);
     sim_datapath_close(path);
 free_layer:

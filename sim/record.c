@@ -50,6 +50,19 @@ static int record_checks(struct trace_db *db, const struct sim_cell *cell, char 
     return 0;
 }
 
+static int record_wrong(struct trace_db *db, const struct sim_cell *cell, char *err, size_t err_len)
+{
+    for (uint32_t i = 0; i < sim_wrong_rows_listed(cell->wrong); i++) {
+        const struct sim_wrong_row *wrong = &cell->wrong->rows[i];
+        const struct trace_wrong_row row = {
+            cell->step,      cell->layer,   sim_stage_name((enum sim_stage)wrong->stage),
+            wrong->rank,     wrong->expert, wrong->src_rank,
+            wrong->src_token};
+        if (trace_db_wrong_row(db, &row, err, err_len) != 0) return -1;
+    }
+    return 0;
+}
+
 /* What each rank's kernel did: when, and the rows and bytes that it sent. */
 static int record_ranks(struct trace_db *db, const struct sim_cell *cell,
                         enum sim_direction direction, const struct sim_pair_bytes *pairs, char *err,
@@ -146,7 +159,9 @@ int sim_record_cell(struct trace_db *db, const struct sim_cell *cell, enum sim_d
 {
     const size_t pair_count = (size_t)cell->plan->ranks * cell->plan->ranks;
     if (record_loads(db, cell, err, err_len) != 0) return -1;
-    if (cell->played && record_checks(db, cell, err, err_len) != 0) return -1;
+    if (cell->played &&
+        (record_checks(db, cell, err, err_len) != 0 || record_wrong(db, cell, err, err_len) != 0))
+        return -1;
     for (int d = 0; detail != SIM_DETAIL_SUMMARY && d < SIM_DIRECTIONS; d++) {
         const enum sim_direction direction = (enum sim_direction)d;
         const struct sim_pair_bytes *own = pairs + (size_t)d * pair_count;

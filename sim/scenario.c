@@ -11,7 +11,8 @@
 #include "fabric/yaml.h"
 #include "sim/settings.h"
 
-static const char *const NAMES[] = {"drop", "double", "swap", "corrupt", "late", "delay"};
+static const char *const NAMES[] = {"drop", "double", "swap",    "corrupt",
+                                    "late", "delay",  "overtake"};
 
 const char *sim_fault_name(enum sim_fault_kind kind)
 {
@@ -60,7 +61,8 @@ static int read_kind(const struct fabric_yaml *yaml, const struct fabric_yaml_no
            (kind->kind != FABRIC_YAML_SCALAR || strcmp(kind->text, NAMES[k]) != 0))
         k++;
     if (k == sizeof NAMES / sizeof NAMES[0])
-        return fabric_yaml_refuse(yaml, kind, "must be drop, double, swap, corrupt, late or delay",
+        return fabric_yaml_refuse(yaml, kind,
+                                  "must be drop, double, swap, corrupt, late, overtake or delay",
                                   err, err_len);
     fault->kind = (enum sim_fault_kind)k;
     if (stage == NULL) return 0;

@@ -15,6 +15,8 @@
  *            land in each other's place
  *   corrupt  byte `byte` of the row is XORed with `xor`
  *   late     it lands after its receiver has read the buffer
+ *   overtake the count that announces it overtakes it: its receiver counts it as there and reads
+ *            its row, and of all that the pair of ranks sends it lands last
  *   delay    rank `rank` starts the layer's stage late by `us`
  */
 #ifndef SIM_SCENARIO_H
@@ -30,7 +32,8 @@ enum sim_fault_kind {
     SIM_FAULT_SWAP,
     SIM_FAULT_CORRUPT,
     SIM_FAULT_LATE,
-    SIM_FAULT_DELAY
+    SIM_FAULT_DELAY,
+    SIM_FAULT_OVERTAKE
 };
 
 struct sim_fault_target {

@@ -115,6 +115,7 @@ static int apply(struct sim_schedule *schedule, const struct sim_fault *fault, u
     switch (fault->kind) {
     case SIM_FAULT_DROP: remove_message(schedule, message); return 0;
     case SIM_FAULT_LATE:
+    case SIM_FAULT_OVERTAKE:
         late[(*late_count)++] = *message;
         remove_message(schedule, message);
         return 0;

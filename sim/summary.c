@@ -108,6 +108,8 @@ void sim_summary_add(struct sim_summary *summary, const struct sim_cell *cell, u
         }
         summary->mismatches += check->mismatch_count;
     }
+    if (cell->played) sim_wrong_rows_append(&summary->wrong, cell->wrong, cell->step, cell->layer);
+    assert(summary->wrong.count == summary->mismatches);
     summary->digest = ref_digest_mix(summary->digest, sim_cell_digest(cell));
 }
 

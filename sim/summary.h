@@ -27,8 +27,9 @@ struct sim_summary {
     uint32_t layer_count;
     struct sim_layer_summary *layers; /* Owned. */
     uint64_t compared_bytes;
-    uint64_t mismatches;    /* Rows that differ, over all stages, ranks, layers, steps. */
-    struct sim_check first; /* The first mismatch; meaningful when mismatches > 0. */
+    uint64_t mismatches;         /* Rows that differ, over all stages, ranks, layers, steps. */
+    struct sim_check first;      /* The first mismatch; meaningful when mismatches > 0. */
+    struct sim_wrong_rows wrong; /* The mismatches by name. */
     uint64_t first_step;
     uint32_t first_layer;
     uint64_t end_ps; /* When the last rank ended. */

@@ -82,6 +82,28 @@ static json_t *mismatch_json(const struct sim_summary *summary)
     return json;
 }
 
+/* As far as the list goes; the digest is over all. */
+static json_t *wrong_json(const struct sim_wrong_rows *wrong)
+{
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; i < sim_wrong_rows_listed(wrong); i++) {
+        const struct sim_wrong_row *row = &wrong->rows[i];
+        json_t *json = json_object();
+        json_object_set_new(json, "step", json_integer((json_int_t)row->step));
+        json_object_set_new(json, "layer", json_integer(row->layer));
+        json_object_set_new(json, "stage", json_string(sim_stage_name((enum sim_stage)row->stage)));
+        json_object_set_new(json, "rank", json_integer(row->rank));
+        json_object_set_new(json, "expert",
+                            row->expert < 0 ? json_null() : json_integer(row->expert));
+        json_object_set_new(json, "src_rank", json_integer(row->src_rank));
+        json_object_set_new(json, "src_token",
+                            row->src_token < 0 ? json_null() : json_integer(row->src_token));
+        json_array_append_new(list, json);
+    }
+    return list;
+}
+
 json_t *sim_summary_json(const struct sim_summary *summary, const struct sim_plan *plan)
 {
     json_t *json = json_object(), *layers = json_array(), *checks = json_object();
@@ -110,8 +132,13 @@ json_t *sim_summary_json(const struct sim_summary *summary, const struct sim_pla
     json_object_set_new(checks, "compared_bytes",
                         json_integer((json_int_t)summary->compared_bytes));
     json_object_set_new(checks, "mismatches", json_integer((json_int_t)summary->mismatches));
-    if (summary->mismatches > 0)
+    if (summary->mismatches > 0) {
+        char wrong[17];
+        snprintf(wrong, sizeof wrong, "%016" PRIx64, summary->wrong.digest);
         json_object_set_new(checks, "first_mismatch", mismatch_json(summary));
+        json_object_set_new(checks, "wrong_rows", wrong_json(&summary->wrong));
+        json_object_set_new(checks, "wrong_rows_digest", json_string(wrong));
+    }
     json_object_set_new(json, "checks", checks);
     json_object_set_new(json, "end_us", microseconds(summary->end_ps));
     json_object_set_new(json, "events", json_integer((json_int_t)summary->events));

@@ -46,12 +46,13 @@ START_TEST(the_schema_is_the_published_one)
         {"whatif", "run step layer op knob before_ps after_ps"},
         {"fault", "run step at_ps kind target detail"},
         {"measured", "run source row_id predicted_ps measured_ps"},
+        {"wrong_row", "run step layer stage rank expert src_rank src_token"},
     };
     const char *path = test_join(test_temp_dir(), "run.db");
     trace_db_close(db_open(path));
     ck_assert_str_eq(db_ask(path, "PRAGMA user_version"), "1");
     ck_assert_str_eq(db_ask(path, "PRAGMA journal_mode"), "delete");
-    ck_assert_str_eq(db_ask(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"), "15");
+    ck_assert_str_eq(db_ask(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"), "16");
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         char sql[512], words[512];
         snprintf(words, sizeof words, "%s", tables[i][1]);
@@ -84,6 +85,8 @@ static void put_one_of_each(struct trace_db *db)
     const struct trace_message queued = {0, 3, "dispatch", 1, 0, "nic", 4, 7168, 1, 11, INT64_MAX};
     const struct trace_fault fault = {0, 50, "drop", "message 4", "rank 1 to 0"};
     const struct trace_measured measured = {"a.csv", "a.csv:7", 1000, 1100};
+    const struct trace_wrong_row wrong[] = {{0, 3, "dispatch", 1, 17, 0, 5},
+                                            {0, 3, "layout", 1, -1, 0, -1}};
     DB_OK(trace_db_step(db, &step, err, sizeof err));
     DB_OK(trace_db_span(db, &span, err, sizeof err));
     DB_OK(trace_db_span(db, &whole, err, sizeof err));
@@ -104,7 +107,35 @@ static void put_one_of_each(struct trace_db *db)
     const struct trace_whatif whatif = {0, 3, "combine", "nic-rate", 2000, 1500};
     DB_OK(trace_db_attribution(db, &part, err, sizeof err));
     DB_OK(trace_db_whatif(db, &whatif, err, sizeof err));
+    for (int i = 0; i < 2; i++) DB_OK(trace_db_wrong_row(db, &wrong[i], err, sizeof err));
 }
+
+START_TEST(a_file_from_before_a_table_was_added_gets_it)
+{
+    const char *path = test_join(test_temp_dir(), "old.db");
+    const struct trace_wrong_row wrong = {0, 0, "combine", 1, -1, 0, 5};
+    trace_db_close(db_open(path));
+    (void)db_ask(path, "DROP TABLE wrong_row");
+    struct trace_db *db = db_open(path);
+    (void)db_begin(db);
+    DB_OK(trace_db_wrong_row(db, &wrong, err, sizeof err));
+    DB_OK(trace_db_step_done(db, 0, err, sizeof err));
+    trace_db_close(db);
+    ck_assert_str_eq(db_ask(path, "SELECT stage, src_token FROM wrong_row"), "combine|5");
+}
+END_TEST
+
+START_TEST(a_strangers_file_gets_no_table)
+{
+    const char *path = test_join(test_temp_dir(), "strange.db");
+    trace_db_close(db_open(path));
+    (void)db_ask(path, "DROP TABLE wrong_row");
+    (void)db_ask(path, "DROP TABLE run");
+    ck_assert_ptr_null(trace_db_open(path, 0, NULL, err, sizeof err));
+    ck_assert_str_eq(db_ask(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'wrong_row'"),
+                     "0");
+}
+END_TEST
 
 START_TEST(every_table_holds_what_was_put_in)
 {
@@ -126,6 +157,7 @@ START_TEST(every_table_holds_what_was_put_in)
         {"measured", "1|a.csv|a.csv:7|1000|1100"},
         {"attribution", "1|0|3|combine|1|nic|-12"},
         {"whatif", "1|0|3|combine|nic-rate|2000|1500"},
+        {"wrong_row", "1|0|3|dispatch|1|17|0|5;1|0|3|layout|1|NULL|0|NULL"},
     };
     const char *folder = test_temp_dir(), *path = test_join(folder, "run.db");
     struct trace_db *db = db_open(path);
@@ -468,6 +500,8 @@ Suite *db_suite(void)
 {
     TCase *tcase = tcase_create("db");
     tcase_set_timeout(tcase, 30);
+    tcase_add_test(tcase, a_file_from_before_a_table_was_added_gets_it);
+    tcase_add_test(tcase, a_strangers_file_gets_no_table);
     tcase_add_test(tcase, the_schema_is_the_published_one);
     tcase_add_test(tcase, every_table_holds_what_was_put_in);
     tcase_add_test(tcase, runs_are_appended);

@@ -53,6 +53,19 @@ static void close_bench(struct bench *bench)
     free(bench->plan);
 }
 
+/* The list by name has as many rows of every stage as the checks count. */
+static void assert_listed(const struct sim_wrong_rows *wrong, const uint64_t mismatches[SIM_STAGES])
+{
+    uint64_t listed[SIM_STAGES] = {0}, all = 0;
+    for (uint32_t i = 0; i < sim_wrong_rows_listed(wrong); i++) listed[wrong->rows[i].stage]++;
+    for (int s = 0; s < SIM_STAGES; s++) {
+        ck_assert_uint_eq(listed[s], mismatches[s]);
+        all += mismatches[s];
+    }
+    ck_assert_uint_eq(wrong->count, all);
+    ck_assert_int_eq(wrong->digest == 0, all == 0);
+}
+
 /* Play the layer with the plan's scenario; the number of rows that differ, per stage. */
 static void play(struct bench *bench, uint64_t mismatches[SIM_STAGES])
 {
@@ -65,6 +78,7 @@ static void play(struct bench *bench, uint64_t mismatches[SIM_STAGES])
     memset(mismatches, 0, SIM_STAGES * sizeof mismatches[0]);
     for (uint32_t i = 0; i < SIM_STAGES * ranks; i++)
         mismatches[bench->cell->checks[i].stage] += bench->cell->checks[i].mismatch_count;
+    assert_listed(bench->cell->wrong, mismatches);
 }
 
 /* The first message of the direction and hop between two different ranks that has, between the
@@ -201,6 +215,64 @@ START_TEST(a_message_that_lands_after_its_receiver_has_read_is_named)
 }
 END_TEST
 
+START_TEST(a_message_overtaken_by_its_count_is_named)
+{
+    if (PLACES[_i].machine[0] == 't' && PLACES[_i].hop == 0) return; /* Read by a later hop. */
+    check_fault(_i, SIM_FAULT_OVERTAKE);
+}
+END_TEST
+
+/* Low latency: the row at the expert's rank, what the expert made of it, the token it came from. */
+START_TEST(a_lost_dispatch_message_spoils_three_rows_by_name)
+{
+    struct bench bench = open_bench("ll", "h200-hgx", "2");
+    const struct sim_wrong_rows *wrong = bench.cell->wrong;
+    uint64_t mismatches[SIM_STAGES];
+    struct sim_message other;
+    play(&bench, mismatches);
+    const struct sim_message message = pick(&bench, SIM_DISPATCH, 0, &other);
+    bench.plan->scenario.count = 1;
+    bench.plan->scenario.faults[0] =
+        (struct sim_fault){.kind = SIM_FAULT_DROP, .target = target_of(&message)};
+    play(&bench, mismatches);
+    ck_assert_uint_eq(wrong->count, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct sim_wrong_row *row = &wrong->rows[i];
+        ck_assert_uint_eq(row->stage, SIM_STAGE_DISPATCH + i);
+        ck_assert_uint_eq(row->rank, i < 2 ? message.dst_rank : message.home_rank);
+        ck_assert_int_eq(row->expert, i < 2 ? message.expert : -1);
+        ck_assert_uint_eq(row->src_rank, message.home_rank);
+        ck_assert_int_eq(row->src_token, message.token);
+    }
+    close_bench(&bench);
+}
+END_TEST
+
+START_TEST(a_list_of_wrong_rows_ends_but_its_digest_goes_on)
+{
+    static struct sim_wrong_rows layer, run; /* Large. */
+    struct sim_wrong_row row = {.stage = SIM_STAGE_EXPERT, .expert = 3};
+    uint64_t before = 0;
+    for (uint32_t i = 0; i < SIM_WRONG_ROWS_MAX + 5; i++) {
+        row.src_token = i;
+        sim_wrong_rows_add(&layer, &row);
+        ck_assert_uint_ne(layer.digest, before);
+        before = layer.digest;
+    }
+    ck_assert_uint_eq(layer.count, SIM_WRONG_ROWS_MAX + 5);
+    ck_assert_uint_eq(sim_wrong_rows_listed(&layer), SIM_WRONG_ROWS_MAX);
+    for (uint32_t l = 0; l < 2; l++) {
+        sim_wrong_rows_append(&run, &layer, 7, l);
+        ck_assert_uint_ne(run.digest, before);
+        before = run.digest;
+    }
+    ck_assert_uint_eq(run.count, 2 * (SIM_WRONG_ROWS_MAX + 5));
+    ck_assert_uint_eq(run.rows[9].step, 7);
+    ck_assert_int_eq(run.rows[9].src_token, 9);
+    ck_assert_uint_eq(run.rows[SIM_WRONG_ROWS_MAX - 1].layer, 0);
+}
+END_TEST
+
 START_TEST(a_corrupted_byte_is_named_to_the_channel)
 {
     /* LL dispatch: 16 bytes of header, then one code a channel: byte 64 is channel 48. */
@@ -252,6 +324,9 @@ Suite *faults_suite(void)
     tcase_add_loop_test(tests, a_corrupted_message_is_named, 0, PLACE_COUNT);
     tcase_add_loop_test(tests, a_message_that_lands_after_its_receiver_has_read_is_named, 0,
                         PLACE_COUNT);
+    tcase_add_loop_test(tests, a_message_overtaken_by_its_count_is_named, 0, PLACE_COUNT);
+    tcase_add_test(tests, a_lost_dispatch_message_spoils_three_rows_by_name);
+    tcase_add_test(tests, a_list_of_wrong_rows_ends_but_its_digest_goes_on);
     tcase_add_test(tests, a_corrupted_byte_is_named_to_the_channel);
     tcase_add_test(tests, a_fault_on_a_message_that_does_not_exist_is_refused);
     suite_add_tcase(suite, tests);

@@ -187,7 +187,9 @@ START_TEST(a_fault_in_a_run_exits_1_and_names_the_element)
                                        "faults:\n- {kind: drop, step: 0, layer: 1, stage: "
                                        "dispatch, source: 1, token: 0, expert: 0}\n");
     struct test_output output;
-    ck_assert_int_eq(REPLAY(&output, folder, "--backend", "ref", "--scenario", drop, "--json"), 1);
+    const char *db = test_join(folder, "run.db");
+    ck_assert_int_eq(
+        REPLAY(&output, folder, "--backend", "ref", "--scenario", drop, "--json", "--db", db), 1);
     json_t *json = parse(&output);
     const json_t *first = json_object_get(json_object_get(json, "checks"), "first_mismatch");
     /* Token 0 of rank 1 in step 0 is trace token 2; its row for expert 0 lands on rank 0. */
@@ -199,6 +201,16 @@ START_TEST(a_fault_in_a_run_exits_1_and_names_the_element)
     ck_assert_int_eq(json_integer_value(json_object_get(first, "src_token")), 0);
     ck_assert_int_eq(json_integer_value(json_object_get(first, "channel")), 0);
     ck_assert_str_eq(json_string_value(json_object_get(first, "actual")), "FF");
+    const json_t *wrong = json_object_get(json_object_get(json, "checks"), "wrong_rows");
+    ck_assert_uint_eq(json_array_size(wrong), 3);
+    const json_t *combined = json_array_get(wrong, 2);
+    ck_assert_str_eq(json_string_value(json_object_get(combined, "stage")), "combine");
+    ck_assert_int_eq(json_integer_value(json_object_get(combined, "layer")), 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(combined, "rank")), 1);
+    ck_assert(json_is_null(json_object_get(combined, "expert")));
+    ck_assert_str_eq(query(db, "SELECT step, layer, stage, rank, expert, src_rank, src_token "
+                               "FROM wrong_row"),
+                     "0|1|dispatch|0|0|1|0\n0|1|expert|0|0|1|0\n0|1|combine|1||1|0\n");
     json_decref(json);
 }
 END_TEST

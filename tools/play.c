@@ -191,6 +191,9 @@ static void print_checks(const struct play *play)
     if (check->channel >= 0) printf(", channel %" PRId64, check->channel);
     printf(": expected %s, got %s\n          %s\n", check->expected_hex, check->actual_hex,
            check->cause);
+    printf("wrong     rows by name: --json, or table wrong_row of --db; digest of the list "
+           "%016" PRIx64 "\n",
+           summary->wrong.digest);
 }
 
 static void print_result(const struct play *play)

@@ -135,6 +135,16 @@ struct trace_check_result { /* One per (step, layer, rank, stage, backend). */
     const char *cause;
 };
 
+struct trace_wrong_row { /* A row behind mismatch_count. */
+    uint64_t step;
+    uint32_t layer;
+    const char *stage;
+    uint32_t rank;
+    int64_t expert; /* -1: NULL. */
+    uint32_t src_rank;
+    int64_t src_token; /* -1: NULL. */
+};
+
 struct trace_routing_row { /* One per (run, path). */
     const char *path;
     uint64_t file_digest; /* Stored as 16 hex digits. */
@@ -207,6 +217,8 @@ int trace_db_expert_load(struct trace_db *db, const struct trace_expert_load *ro
 int trace_db_wait(struct trace_db *db, const struct trace_wait *row, char *err, size_t err_len);
 int trace_db_check_result(struct trace_db *db, const struct trace_check_result *row, char *err,
                           size_t err_len);
+int trace_db_wrong_row(struct trace_db *db, const struct trace_wrong_row *row, char *err,
+                       size_t err_len);
 int trace_db_routing(struct trace_db *db, const struct trace_routing_row *row, char *err,
                      size_t err_len);
 int trace_db_cell(struct trace_db *db, const struct trace_cell *row, char *err, size_t err_len);

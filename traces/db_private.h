@@ -26,6 +26,7 @@ enum trace_db_table {
     TRACE_DB_MEASURED,
     TRACE_DB_ATTRIBUTION,
     TRACE_DB_WHATIF,
+    TRACE_DB_WRONG_ROW,
     TRACE_DB_TABLES
 };
 

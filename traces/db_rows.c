@@ -51,6 +51,9 @@ static const struct insert {
                                              "part, ps) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"},
     [TRACE_DB_WHATIF] = {"whatif", "INSERT INTO whatif (run, step, layer, op, knob, before_ps, "
                                    "after_ps) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"},
+    [TRACE_DB_WRONG_ROW] = {"wrong_row", "INSERT INTO wrong_row (run, step, layer, stage, rank, "
+                                         "expert, src_rank, src_token) VALUES (?1, ?2, ?3, ?4, "
+                                         "?5, ?6, ?7, ?8)"},
 };
 
 const char *trace_db_insert_sql(enum trace_db_table table)
@@ -252,6 +255,21 @@ int trace_db_check_result(struct trace_db *db, const struct trace_check_result *
     put_text_or_null(&out, row->expected_hex);
     put_text_or_null(&out, row->actual_hex);
     put_text_or_null(&out, row->cause);
+    return end_row(&out, err, err_len);
+}
+
+int trace_db_wrong_row(struct trace_db *db, const struct trace_wrong_row *row, char *err,
+                       size_t err_len)
+{
+    struct row out;
+    if (begin_row(db, TRACE_DB_WRONG_ROW, &out, err, err_len) != 0) return -1;
+    put_int(&out, row->step);
+    put_int(&out, row->layer);
+    put_text(&out, row->stage);
+    put_int(&out, row->rank);
+    put_int_or_null(&out, row->expert);
+    put_int(&out, row->src_rank);
+    put_int_or_null(&out, row->src_token);
     return end_row(&out, err, err_len);
 }
 

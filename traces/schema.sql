@@ -144,6 +144,18 @@ CREATE TABLE IF NOT EXISTS check_result (
     PRIMARY KEY (run, step, layer, rank, stage, backend)
 ) WITHOUT ROWID;
 
+-- The rows behind check_result.mismatch_count, by name: of each layer of each step at most 1,024.
+CREATE TABLE IF NOT EXISTS wrong_row (
+    run INTEGER NOT NULL,
+    step INTEGER NOT NULL,
+    layer INTEGER NOT NULL,
+    stage TEXT NOT NULL, -- as in check_result
+    rank INTEGER NOT NULL, -- whose output
+    expert INTEGER, -- global index; NULL where the stage has none
+    src_rank INTEGER NOT NULL, -- home rank of the row's token
+    src_token INTEGER -- index within the source rank; NULL: a count, not a token's row
+);
+
 -- The files that the routing came from; none for a generator.
 CREATE TABLE IF NOT EXISTS routing (
     run INTEGER NOT NULL,
