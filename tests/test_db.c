@@ -125,18 +125,6 @@ START_TEST(a_file_from_before_a_table_was_added_gets_it)
 }
 END_TEST
 
-START_TEST(a_strangers_file_gets_no_table)
-{
-    const char *path = test_join(test_temp_dir(), "strange.db");
-    trace_db_close(db_open(path));
-    (void)db_ask(path, "DROP TABLE wrong_row");
-    (void)db_ask(path, "DROP TABLE run");
-    ck_assert_ptr_null(trace_db_open(path, 0, NULL, err, sizeof err));
-    ck_assert_str_eq(db_ask(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'wrong_row'"),
-                     "0");
-}
-END_TEST
-
 START_TEST(every_table_holds_what_was_put_in)
 {
     static const char *const cases[][2] = {
@@ -501,7 +489,6 @@ Suite *db_suite(void)
     TCase *tcase = tcase_create("db");
     tcase_set_timeout(tcase, 30);
     tcase_add_test(tcase, a_file_from_before_a_table_was_added_gets_it);
-    tcase_add_test(tcase, a_strangers_file_gets_no_table);
     tcase_add_test(tcase, the_schema_is_the_published_one);
     tcase_add_test(tcase, every_table_holds_what_was_put_in);
     tcase_add_test(tcase, runs_are_appended);
