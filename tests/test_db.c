@@ -110,21 +110,6 @@ static void put_one_of_each(struct trace_db *db)
     for (int i = 0; i < 2; i++) DB_OK(trace_db_wrong_row(db, &wrong[i], err, sizeof err));
 }
 
-START_TEST(a_file_from_before_a_table_was_added_gets_it)
-{
-    const char *path = test_join(test_temp_dir(), "old.db");
-    const struct trace_wrong_row wrong = {0, 0, "combine", 1, -1, 0, 5};
-    trace_db_close(db_open(path));
-    (void)db_ask(path, "DROP TABLE wrong_row");
-    struct trace_db *db = db_open(path);
-    (void)db_begin(db);
-    DB_OK(trace_db_wrong_row(db, &wrong, err, sizeof err));
-    DB_OK(trace_db_step_done(db, 0, err, sizeof err));
-    trace_db_close(db);
-    ck_assert_str_eq(db_ask(path, "SELECT stage, src_token FROM wrong_row"), "combine|5");
-}
-END_TEST
-
 START_TEST(every_table_holds_what_was_put_in)
 {
     static const char *const cases[][2] = {
@@ -488,7 +473,6 @@ Suite *db_suite(void)
 {
     TCase *tcase = tcase_create("db");
     tcase_set_timeout(tcase, 30);
-    tcase_add_test(tcase, a_file_from_before_a_table_was_added_gets_it);
     tcase_add_test(tcase, the_schema_is_the_published_one);
     tcase_add_test(tcase, every_table_holds_what_was_put_in);
     tcase_add_test(tcase, runs_are_appended);

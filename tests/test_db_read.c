@@ -403,10 +403,26 @@ START_TEST(damage_is_refused_or_read_but_never_more) /* Loop: seeds. */
 }
 END_TEST
 
+START_TEST(a_file_from_before_a_table_was_added_gets_it)
+{
+    const char *path = test_join(test_temp_dir(), "old.db");
+    const struct trace_wrong_row wrong = {0, 0, "combine", 1, -1, 0, 5};
+    trace_db_close(db_open(path));
+    (void)db_ask(path, "DROP TABLE wrong_row");
+    struct trace_db *db = db_open(path);
+    (void)db_begin(db);
+    DB_OK(trace_db_wrong_row(db, &wrong, err, sizeof err));
+    DB_OK(trace_db_step_done(db, 0, err, sizeof err));
+    trace_db_close(db);
+    ck_assert_str_eq(db_ask(path, "SELECT stage, src_token FROM wrong_row"), "combine|5");
+}
+END_TEST
+
 Suite *db_read_suite(void)
 {
     TCase *tcase = tcase_create("db_read");
     tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, a_file_from_before_a_table_was_added_gets_it);
     tcase_add_test(tcase, a_run_is_named_by_file_and_number);
     tcase_add_test(tcase, many_runs_are_listed);
     tcase_add_test(tcase, routing_files_are_listed);
