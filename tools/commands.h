@@ -72,5 +72,6 @@ int cmd_explore(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_eplb(int argc, char **argv);
 int cmd_report(int argc, char **argv);
+int cmd_sweep(int argc, char **argv);
 
 #endif

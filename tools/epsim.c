@@ -24,6 +24,7 @@ static const struct command COMMANDS[] = {
     {"models", cmd_models, "list and show model files"},
     {"run", cmd_run, "simulate steps with generated routing"},
     {"replay", cmd_replay, "the same with routing from a captured trace"},
+    {"sweep", cmd_sweep, "a grid of what-ifs: compare, plot, advise"},
     {"diff", cmd_diff, "two runs or two folders: first difference, and times side by side"},
     {"accuracy", cmd_accuracy, "predicted against measured times, by row and by group"},
     {"calibrate", cmd_calibrate, "fit a machine file to measurements"},

@@ -12,7 +12,7 @@ cd "${1:-$(dirname "$0")/..}" || exit 2
 # Files of sim/ and fabric/ for statistics, fits, benchmarks: double is allowed there.
 double_files='sim/accuracy.c sim/accuracy.h sim/bench_engine.c sim/bench_engine.h sim/bench_ref.c
     sim/bench_ref.h sim/calibrate.c sim/calibrate.h sim/eplb.c sim/eplb.h sim/fit.c sim/fit.h
-    sim/summary_json.c'
+    sim/summary_json.c sim/advise.c sim/advise.h sim/what_if_json.c'
 # Files of sim/ and fabric/ that may read the wall clock: benchmarks.
 clock_files='sim/bench_engine.c sim/bench_ref.c'
 # Memory is taken when something is opened, loaded or built, by functions whose names say so...
@@ -21,7 +21,8 @@ alloc_functions='(^|_)(open|load|create|init|read|parse|map|grow|reserve|build|a
 alloc_files='sim/accuracy.c sim/bench_engine.c sim/bench_ref.c sim/calibrate.c
     sim/calibrate_file.c sim/capture.c sim/case_list.c sim/cause.c sim/expect.c sim/expect_ll.c
     sim/expect_normal.c sim/explain.c sim/fit.c sim/inputs.c sim/measured.c sim/predict.c
-    sim/replica.c sim/rules_routing.c sim/summary.c sim/verify.c traces/db_compare.c
+    sim/replica.c sim/rules_routing.c sim/summary.c sim/sweep.c sim/verify.c sim/what_if.c
+    traces/db_compare.c
     traces/db_read.c traces/safetensors.c traces/safetensors_write.c'
 # ...and in these functions: a pool that doubles, or what one exchange needs before its events.
 alloc_exceptions='fabric/yaml.c:take sim/engine_queue.c:heap_push sim/engine_queue.c:fresh_node

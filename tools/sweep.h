@@ -1,0 +1,53 @@
+/* tools/sweep.h - the parts of `epsim sweep`: what it holds, and how it is shown. */
+#ifndef TOOLS_SWEEP_H
+#define TOOLS_SWEEP_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "sim/advise.h"
+#include "sim/sweep.h"
+
+struct sweep_cell {
+    bool known; /* Evaluated now, or found in the database. */
+    bool reused;
+    enum sim_sweep_state state;
+    json_t *summary; /* Owned; NULL until known. */
+};
+
+struct sweep_table { /* A whole sweep. */
+    struct sim_sweep grid;
+    uint32_t cell_count;
+    struct sweep_cell *cells; /* Owned, [cell_count]. */
+};
+
+/* A number of a cell's summary; NaN where it has none. */
+double sweep_number(const struct sweep_table *table, uint32_t cell, const char *key);
+
+/* The cell's value on an axis, as given. */
+const char *sweep_value(const struct sweep_table *table, uint32_t cell, uint32_t axis);
+
+/* "ep 16, mode ll": the cell's values on the axes that vary; conditions or choices alone, or
+ * both. Returns text. */
+const char *sweep_words(const struct sweep_table *table, uint32_t cell, bool conditions,
+                        bool choices, char *text, size_t text_len);
+
+void sweep_print(const struct sweep_table *table);
+void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *goal);
+json_t *sweep_json(const struct sweep_table *table);
+json_t *sweep_advice_json(const struct sweep_table *table, const struct sim_goal *goal);
+
+/* Comma-separated values (RFC 4180): axes, state, and every number. 0, or -1 with err. */
+int sweep_write_csv(const struct sweep_table *table, const char *path, char *err, size_t err_len);
+
+/* A folder of plots (SVG and PNG, through gnuplot), one for every axis with numbers, of time and
+ * of throughput; *count gets the plots. 0, or -1 with err. */
+int sweep_write_plots(const struct sweep_table *table, const char *folder, uint32_t *count,
+                      char *err, size_t err_len);
+
+/* One page with tables, advice and the folder's plots inside. 0, or -1 with err. */
+int sweep_write_page(const struct sweep_table *table, const char *folder, const char *title,
+                     char *err, size_t err_len);
+
+#endif

@@ -1,0 +1,100 @@
+/* tools/sweep_advice.c - a sweep's best choices, in words and as JSON. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tools/sweep.h"
+
+static double *goal_values(const struct sweep_table *table, const struct sim_goal *goal)
+{
+    double *values = (double *)calloc(table->cell_count, sizeof *values);
+    assert(values != NULL); /* Small beside the cells themselves. */
+    for (uint32_t c = 0; c < table->cell_count; c++) values[c] = sweep_number(table, c, goal->key);
+    return values;
+}
+
+/* What each choice is worth: the best cell without it. */
+static void print_others(const struct sweep_table *table, const struct sim_advice *advice)
+{
+    char words[256];
+    for (uint32_t a = 0; a < table->grid.axis_count; a++) {
+        const struct sim_rival *other = &advice->other[a];
+        if (sim_advise_is_condition(&table->grid, a) || table->grid.axes[a].count < 2) continue;
+        if (other->cell == SIM_NO_CELL)
+            printf("            %s: no other value runs\n", table->grid.axes[a].option);
+        else
+            printf("            another %s: %.1f %% worse at best (%s)\n",
+                   table->grid.axes[a].option, 100 * other->worse,
+                   sweep_words(table, other->cell, false, true, words, sizeof words));
+    }
+}
+
+void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *goal)
+{
+    double *values = goal_values(table, goal);
+    const uint32_t conditions = sim_advise_conditions(&table->grid);
+    uint32_t before = SIM_NO_CELL, changes = 0;
+    char words[256], where[256];
+
+    printf("\nadvice    for %s (%s), modelled:\n", goal->name, goal->unit);
+    for (uint32_t condition = 0; condition < conditions; condition++) {
+        struct sim_advice advice;
+        sim_advise(&table->grid, values, goal, condition, &advice);
+        if (advice.best == SIM_NO_CELL) continue;
+        sweep_words(table, advice.best, true, false, where, sizeof where);
+        sweep_words(table, advice.best, false, true, words, sizeof words);
+        printf("  %s%s%s: %.6g%s\n", where, where[0] != '\0' ? ": " : "",
+               words[0] != '\0' ? words : "the only choice", advice.value,
+               before != SIM_NO_CELL && !sim_advise_same_choice(&table->grid, before, advice.best)
+                   ? "   <- the answer changes here"
+                   : "");
+        if (before != SIM_NO_CELL && !sim_advise_same_choice(&table->grid, before, advice.best))
+            changes++;
+        print_others(table, &advice);
+        before = advice.best;
+    }
+    if (before == SIM_NO_CELL)
+        printf("  no cell has a figure for %s\n", goal->name);
+    else if (conditions > 1)
+        printf("  over these conditions the answer changes %" PRIu32 " time%s\n", changes,
+               changes == 1 ? "" : "s");
+    free(values);
+}
+
+json_t *sweep_advice_json(const struct sweep_table *table, const struct sim_goal *goal)
+{
+    json_t *list = json_array();
+    double *values = goal_values(table, goal);
+    char words[256];
+
+    for (uint32_t condition = 0; condition < sim_advise_conditions(&table->grid); condition++) {
+        struct sim_advice advice;
+        json_t *json = json_object(), *others = json_object();
+        sim_advise(&table->grid, values, goal, condition, &advice);
+        json_array_append_new(list, json);
+        json_object_set_new(json, "goal", json_string(goal->name));
+        json_object_set_new(json, "unit", json_string(goal->unit));
+        json_object_set_new(json, "others", others);
+        if (advice.best == SIM_NO_CELL) {
+            json_object_set_new(json, "best", json_null());
+            continue;
+        }
+        json_object_set_new(json, "best", json_integer(advice.best));
+        json_object_set_new(json, "value", json_real(advice.value));
+        json_object_set_new(
+            json, "conditions",
+            json_string(sweep_words(table, advice.best, true, false, words, sizeof words)));
+        json_object_set_new(
+            json, "choices",
+            json_string(sweep_words(table, advice.best, false, true, words, sizeof words)));
+        for (uint32_t a = 0; a < table->grid.axis_count; a++)
+            if (advice.other[a].cell != SIM_NO_CELL && !sim_advise_is_condition(&table->grid, a))
+                json_object_set_new(others, table->grid.axes[a].option,
+                                    json_pack("{s:I, s:f}", "cell",
+                                              (json_int_t)advice.other[a].cell, "worse_percent",
+                                              100 * advice.other[a].worse));
+    }
+    free(values);
+    return list;
+}
