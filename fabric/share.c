@@ -6,6 +6,7 @@
 #include "fabric/share.h"
 #include <assert.h>
 #include <stddef.h>
+#include <string.h>
 
 #define PS_PER_S UINT64_C(1000000000000)
 
@@ -16,11 +17,6 @@ static void set_rate(struct fabric_share *share)
     const uint64_t even = share->capacity_bytes_per_s / share->streams;
     const uint64_t capped = even < share->stream_bytes_per_s ? even : share->stream_bytes_per_s;
     share->rate_bytes_per_s = capped > 0 ? capped : 1;
-}
-
-static int before(const struct fabric_share_job *a, const struct fabric_share_job *b)
-{
-    return a->end != b->end ? a->end < b->end : a->order < b->order;
 }
 
 static void advance(struct fabric_share *share, uint64_t now_ps)
@@ -49,22 +45,23 @@ void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, 
     assert(streams > 0 && bytes > 0);
     advance(share, now_ps);
     if (share->count == 0) share->served = 0;
-    const struct fabric_share_job job = {share->served + (fabric_u128)bytes * PS_PER_S,
-                                         share->arrivals++, id, streams};
+    const struct fabric_share_job job = {share->served + (fabric_u128)bytes * PS_PER_S, id,
+                                         streams};
     share->streams += streams;
     set_rate(share);
-    uint32_t i = share->count++;
-    while (i > 0 && before(&job, &share->jobs[(i - 1) / 2])) {
-        share->jobs[i] = share->jobs[(i - 1) / 2];
-        i = (i - 1) / 2;
+    if (share->first + share->count == share->max) { /* No room behind the last: move down. */
+        memmove(share->jobs, share->jobs + share->first, share->count * sizeof job);
+        share->first = 0;
     }
-    share->jobs[i] = job;
+    struct fabric_share_job *at = share->jobs + share->first + share->count++;
+    for (; at > share->jobs + share->first && at[-1].end > job.end; at--) *at = at[-1];
+    *at = job;
 }
 
 uint64_t fabric_share_next_ps(const struct fabric_share *share)
 {
     if (share->count == 0) return UINT64_MAX;
-    const fabric_u128 end = share->jobs[0].end;
+    const fabric_u128 end = share->jobs[share->first].end;
     if (end <= share->served) return share->now_ps;
     const fabric_u128 left = end - share->served;
     const uint64_t rate = share->rate_bytes_per_s;
@@ -81,19 +78,12 @@ uint64_t fabric_share_next_ps(const struct fabric_share *share)
 int fabric_share_take(struct fabric_share *share, uint64_t now_ps, uint32_t *id)
 {
     advance(share, now_ps);
-    if (share->count == 0 || share->jobs[0].end > share->served) return 0;
-    *id = share->jobs[0].id;
-    share->streams -= share->jobs[0].streams;
+    const struct fabric_share_job *job = share->jobs + share->first;
+    if (share->count == 0 || job->end > share->served) return 0;
+    *id = job->id;
+    share->streams -= job->streams;
     set_rate(share);
-    const struct fabric_share_job last = share->jobs[--share->count];
-    uint32_t i = 0;
-    for (uint32_t child = 1; child < share->count; child = 2 * i + 1) {
-        if (child + 1 < share->count && before(&share->jobs[child + 1], &share->jobs[child]))
-            child++;
-        if (!before(&share->jobs[child], &last)) break;
-        share->jobs[i] = share->jobs[child];
-        i = child;
-    }
-    share->jobs[i] = last;
+    share->first++;
+    share->count--;
     return 1;
 }

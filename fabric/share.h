@@ -7,9 +7,9 @@
  * queue would spread them out; low-latency dispatch shows the former.
  *
  * The state is one virtual clock, the work done for each stream since the server was last idle,
- * so a job that arrives or leaves costs O(log jobs), not O(jobs). Owns no clock and no queue:
- * the caller says what time it is, never going back. Jobs with equal ends leave in order of
- * arrival. */
+ * so a job that leaves costs nothing, and one that arrives only passes those that end later: few,
+ * as jobs are much alike. Owns no clock and no queue: the caller says what time it is, never
+ * going back. Jobs with equal ends leave in order of arrival. */
 #ifndef FABRIC_SHARE_H
 #define FABRIC_SHARE_H
 
@@ -23,7 +23,6 @@ __extension__ typedef unsigned __int128 fabric_u128;
 
 struct fabric_share_job {
     fabric_u128 end; /* Value of the virtual clock at which it is done. */
-    uint64_t order;  /* Of arrival. */
     uint32_t id;     /* The caller's. */
     uint32_t streams;
 };
@@ -34,10 +33,9 @@ struct fabric_share {
     uint64_t rate_bytes_per_s; /* Of a stream now, while there are any. */
     uint64_t now_ps;
     fabric_u128 served; /* Bytes x 10^12 done for every stream since the server was idle. */
-    uint64_t arrivals;
-    uint64_t streams; /* Of all jobs. */
-    uint32_t count, max;
-    struct fabric_share_job *jobs; /* A heap by (end, order); borrowed, [max]. */
+    uint64_t streams;   /* Of all jobs. */
+    uint32_t first, count, max;
+    struct fabric_share_job *jobs; /* Sorted by end from first on; borrowed, [max]. */
 };
 
 /* Rates above 0. jobs must outlive the server. */

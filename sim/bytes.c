@@ -1,6 +1,7 @@
 /* sim/bytes.c - three ways to count the same traffic. */
 #include "sim/bytes.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "ref/routing.h"
@@ -10,6 +11,10 @@ static void count_choices(const struct sim_traffic *traffic, enum sim_direction 
 {
     const uint32_t local = traffic->experts / traffic->ranks, topk = traffic->topk;
     const uint64_t bytes = traffic->formula_bytes[direction];
+    uint16_t owners[4096]; /* By table: dividing is what this loop would do most. */
+
+    assert(traffic->experts <= sizeof owners / sizeof owners[0]);
+    for (uint32_t e = 0; e < traffic->experts; e++) owners[e] = (uint16_t)(e / local);
 
     for (uint32_t home = 0; home < traffic->ranks; home++) {
         for (uint64_t t = traffic->token_start[home]; t < traffic->token_start[home + 1]; t++) {
@@ -18,7 +23,7 @@ static void count_choices(const struct sim_traffic *traffic, enum sim_direction 
             for (uint32_t k = 0; k < topk; k++) {
                 const int64_t expert = traffic->topk_idx[t * topk + k];
                 if (expert < 0) continue;
-                const uint32_t owner = (uint32_t)expert / local;
+                const uint32_t owner = owners[expert];
                 struct sim_pair_bytes *pair = direction == SIM_DISPATCH
                                                   ? &pairs[(uint64_t)home * traffic->ranks + owner]
                                                   : &pairs[(uint64_t)owner * traffic->ranks + home];

@@ -104,6 +104,18 @@ static int time_direction(struct sim_cell *cell, enum sim_direction direction,
                                      : sim_normal_time(engine, &exchange, timing, err, err_len);
 }
 
+static int build_schedules(struct sim_cell *cell, char *err, size_t err_len)
+{
+    for (int d = 0; d < SIM_DIRECTIONS; d++) {
+        const int status = sim_schedule_build(&cell->traffic, (enum sim_direction)d,
+                                              &cell->timing[d], &cell->plan->scenario, cell->step,
+                                              cell->layer, &cell->schedule[d], err, err_len);
+        if (status != 0) return status;
+    }
+    cell->scheduled = true;
+    return 0;
+}
+
 int sim_cell_prepare(struct sim_cell *cell, const struct sim_source *source, uint64_t step,
                      uint32_t layer, struct sim_engine *engine, uint64_t *ready_ps, char *err,
                      size_t err_len)
@@ -113,7 +125,7 @@ int sim_cell_prepare(struct sim_cell *cell, const struct sim_source *source, uin
 
     cell->step = step;
     cell->layer = layer;
-    cell->played = false;
+    cell->played = cell->scheduled = false;
     if (take_routing(cell, source, err, err_len) != 0) return -1;
     sim_traffic_free(&cell->traffic);
     if (sim_traffic_build(&cell->routing, &shape, &cell->traffic, err, err_len) != 0) return -1;
@@ -122,12 +134,8 @@ int sim_cell_prepare(struct sim_cell *cell, const struct sim_source *source, uin
         set_starts(cell, direction, ready_ps);
         if (time_direction(cell, direction, engine, err, err_len) != 0) return -1;
         memcpy(ready_ps, cell->timing[d].end_ps, plan->ranks * sizeof *ready_ps);
-        const int status =
-            sim_schedule_build(&cell->traffic, direction, &cell->timing[d], &plan->scenario, step,
-                               layer, &cell->schedule[d], err, err_len);
-        if (status != 0) return status;
     }
-    return 0;
+    return plan->scenario.count > 0 ? build_schedules(cell, err, err_len) : 0;
 }
 
 /* One token's channels: per 128-group a power of two from 2^-6 to 2^9 times 1.m with 7 bits of m
@@ -178,6 +186,7 @@ int sim_cell_play(struct sim_cell *cell, struct sim_datapath *path, char *err, s
 {
     struct sim_layer_input input;
     if (sim_cell_input(cell, &input, err, err_len) != 0) return -1;
+    if (!cell->scheduled && build_schedules(cell, err, err_len) != 0) return -1;
     if (sim_datapath_layer(path, &input, cell->schedule, cell->checks, cell->wrong, err, err_len) !=
         0)
         return -1;

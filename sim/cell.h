@@ -25,6 +25,7 @@ struct sim_cell {
     uint64_t start_ps[SIM_DIRECTIONS][SIM_RANKS_MAX]; /* When each rank's kernel is launched. */
     struct sim_timing timing[SIM_DIRECTIONS];
     struct sim_schedule schedule[SIM_DIRECTIONS];
+    bool scheduled; /* By prepare where there are faults, else by play: times need no order. */
     uint64_t routing_digest;
     struct sim_check *checks;     /* Owned, [SIM_STAGES][ranks]; filled by play. */
     struct sim_wrong_rows *wrong; /* Owned; filled by play. */

@@ -9,21 +9,13 @@
 #include "ref/digest.h"
 #include "sim/ll_state.h"
 
-uint64_t ll_first_row(const struct ll *ll, uint32_t group)
-{
-    /* Combine's messages stand by (expert, home rank): traffic.h. */
-    assert(ll->direction == SIM_COMBINE);
-    const uint32_t rank = group / ll->experts, local = group % ll->local;
-    const uint64_t expert = (uint64_t)rank * ll->local + local;
-    return ll->traffic->block_start[expert * ll->ranks + ll->group[group].peer];
-}
-
 static void init_groups(struct ll *ll)
 {
     const uint64_t *start = ll->traffic->block_start;
     uint32_t group = 0;
     for (uint32_t rank = 0; rank < ll->ranks; rank++)
-        for (uint32_t peer = 0; peer < ll->ranks; peer++)
+        for (uint32_t peer = 0; peer < ll->ranks; peer++) {
+            const uint8_t link_class = (uint8_t)sim_traffic_link(ll->traffic, rank, peer);
             for (uint32_t e = 0; e < ll->local; e++, group++) {
                 const uint32_t owner = ll->direction == SIM_DISPATCH ? peer : rank;
                 const uint32_t home = ll->direction == SIM_DISPATCH ? rank : peer;
@@ -33,11 +25,13 @@ static void init_groups(struct ll *ll)
                 ll->group[group] = (struct ll_group){
                     .rows = (uint32_t)rows,
                     .peer = peer,
-                    .link_class = (uint8_t)sim_traffic_link(ll->traffic, rank, peer),
+                    .link_class = link_class,
                     .short_ring = ll->exchange->qp_depth > 0 && rows + 1 > ll->exchange->qp_depth,
                     .first_slot = block[0],
+                    .next = LL_NONE,
                     .stalled = {LL_NONE, LL_NONE}};
             }
+        }
 }
 
 /* A launch to its first instruction. Blocks start one after the other; all of them meet before

@@ -7,6 +7,7 @@
 #include "sim/ll_state.h"
 
 #include <assert.h>
+#include <string.h>
 
 static uint64_t group_rate(const struct ll *ll)
 {
@@ -41,12 +42,13 @@ static uint64_t wave_ps(const struct ll *ll, uint64_t rows)
 /* Row i of n crosses in the i-th part of the span. */
 static void spread_rows(struct ll *ll, uint32_t group, uint64_t from_ps, uint64_t to_ps)
 {
-    const uint64_t first = ll_first_row(ll, group), rows = ll->group[group].rows;
+    const uint64_t first = ll->group[group].first_slot, rows = ll->group[group].rows;
     assert(to_ps >= from_ps);
+    uint64_t at_ps = from_ps;
     for (uint64_t i = 0; i < rows; i++) {
-        const uint64_t span_ps = to_ps - from_ps;
-        ll->slot[first + i].depart_ps = from_ps + span_ps * i / rows;
-        ll->slot[first + i].land_ps = from_ps + span_ps * (i + 1) / rows;
+        const uint64_t next_ps = from_ps + (to_ps - from_ps) * (i + 1) / rows;
+        ll->slot[first + i] = (struct ll_slot){at_ps, next_ps};
+        at_ps = next_ps;
     }
 }
 
@@ -64,9 +66,11 @@ void ll_combine_gather(struct ll *ll)
  * one event; larger ones each for itself. Groups by NVLink begin together, in LL_ROWS. */
 static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
 {
-    bool sized[LL_WARPS + 1] = {false};
+    uint32_t sized[LL_WARPS + 1];
+    memset(sized, 0xff, sizeof sized);
+    _Static_assert(LL_NONE == UINT32_MAX, "bytes of ones");
     ll->rank[rank].begin_ps = now_ps;
-    for (uint32_t e = 0; e < ll->experts; e++) {
+    for (uint32_t e = ll->experts; e-- > 0;) {
         const uint32_t group = rank * ll->experts + e;
         struct ll_group *g = &ll->group[group];
         g->gates = 1;
@@ -76,15 +80,16 @@ static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
             spread_rows(ll, group, now_ps, end_ps);
             ll_publish(ll, group, end_ps);
         } else if (g->rows <= ll->warps) {
-            sized[g->rows] = true;
+            g->next = sized[g->rows];
+            sized[g->rows] = group;
         } else {
             sim_engine_schedule(ll->engine, now_ps + wave_ps(ll, g->rows), LL_WAVE, group, 0);
         }
     }
     for (uint32_t rows = 0; rows <= ll->warps; rows++)
-        if (sized[rows])
+        if (sized[rows] != LL_NONE)
             sim_engine_schedule(ll->engine, now_ps + (rows > 0 ? wave_ps(ll, rows) : 0), LL_WAVES,
-                                rank, rows);
+                                sized[rows], 0);
     sim_engine_schedule(ll->engine, now_ps + ll->costs->row_chain_ps, LL_ROWS, rank, 0);
 }
 
@@ -113,7 +118,7 @@ static void land_group(struct ll *ll, uint32_t group, uint64_t now_ps)
 
 static void post_rows(struct ll *ll, uint32_t group, uint64_t from, uint64_t to, uint64_t now_ps)
 {
-    const uint64_t first = ll_first_row(ll, group);
+    const uint64_t first = ll->group[group].first_slot;
     for (uint64_t row = from; row < to; row++)
         if (!ll_nic_post(ll, group, (uint32_t)(first + row), now_ps)) ll->group[group].gates++;
 }
@@ -143,28 +148,21 @@ static void post_wave(struct ll *ll, uint32_t group, uint64_t posted, uint64_t n
         pass_gate(ll, group, now_ps);
 }
 
-/* Is the group one of the LL_WAVES of so many rows? */
-static bool in_waves(const struct ll *ll, const struct ll_group *g, uint64_t rows)
+/* A chain of groups of equal size stages its rows, ... */
+static void post_waves(struct ll *ll, uint32_t first, uint64_t now_ps)
 {
-    return g->rows == rows && g->rows <= ll->warps && (rows == 0 || g->link_class == SIM_LINK_NIC);
-}
-
-static void post_waves(struct ll *ll, uint32_t rank, uint64_t rows, uint64_t now_ps)
-{
-    const uint32_t first = rank * ll->experts;
-    for (uint32_t group = first; rows > 0 && group < first + ll->experts; group++)
-        if (in_waves(ll, &ll->group[group], rows)) post_rows(ll, group, 0, rows, now_ps);
+    const uint32_t rows = ll->group[first].rows;
+    for (uint32_t group = first; rows > 0 && group != LL_NONE; group = ll->group[group].next)
+        post_rows(ll, group, 0, rows, now_ps);
     const uint64_t post_ps = rows > 0 ? ll->costs->post_ps : 0;
-    sim_engine_schedule(ll->engine, now_ps + post_ps, LL_ISSUE, rank, rows);
+    sim_engine_schedule(ll->engine, now_ps + post_ps, LL_ISSUE, first, 0);
 }
 
-static void issue_waves(struct ll *ll, uint32_t rank, uint64_t rows, uint64_t now_ps)
+/* ... and says so, but for groups whose rows wait for a slot. */
+static void issue_waves(struct ll *ll, uint32_t first, uint64_t now_ps)
 {
-    const uint32_t first = rank * ll->experts;
-    for (uint32_t group = first; group < first + ll->experts; group++) {
-        struct ll_group *g = &ll->group[group];
-        if (in_waves(ll, g, rows) && --g->gates == 0) ll_publish(ll, group, now_ps);
-    }
+    for (uint32_t group = first; group != LL_NONE; group = ll->group[group].next)
+        if (--ll->group[group].gates == 0) ll_publish(ll, group, now_ps);
 }
 
 void ll_combine_event(struct ll *ll, const struct sim_event *event)
@@ -179,9 +177,9 @@ void ll_combine_event(struct ll *ll, const struct sim_event *event)
     case LL_LINK:
         while (ll_link_take(ll, target, now_ps, &job)) land_group(ll, job, now_ps);
         break;
-    case LL_WAVES: post_waves(ll, target, event->payload, now_ps); break;
+    case LL_WAVES: post_waves(ll, target, now_ps); break;
     case LL_WAVE: post_wave(ll, target, event->payload, now_ps); break;
-    case LL_ISSUE: issue_waves(ll, target, event->payload, now_ps); break;
+    case LL_ISSUE: issue_waves(ll, target, now_ps); break;
     case LL_TOKEN:
     case LL_PUBLISH:
     case LL_NIC:

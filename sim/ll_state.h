@@ -22,9 +22,9 @@ enum ll_event {
     LL_TOKEN, /* block (dispatch): its token is cast and staged. */
 
     LL_ROWS,    /* rank (combine): the first rows are in shared memory. */
-    LL_WAVES,   /* rank (combine): its NIC groups of payload rows each have staged them all. */
+    LL_WAVES,   /* group (combine): it and those chained to it have staged all their rows. */
     LL_WAVE,    /* group (combine): its warps have staged one more row each, payload before. */
-    LL_ISSUE,   /* rank (combine): what became ready in LL_WAVES of payload rows publishes. */
+    LL_ISSUE,   /* group (combine): what became ready in its LL_WAVES publishes. */
     LL_PUBLISH, /* group by NIC: its count (dispatch) or flag (combine) is issued. */
     LL_LINK,    /* rank: look at the NVLink port. */
     LL_NIC,     /* rank: the first byte of its NIC's next train reaches the far NIC. */
@@ -47,6 +47,7 @@ struct ll_group {
     uint32_t posted;        /* Every LL_DOORBELL-th rings. */
     uint32_t rung;          /* The NIC knows of so many. */
     uint32_t outstanding;   /* Posted and not complete; counted where the ring is short. */
+    uint32_t next;          /* Combine: of as many rows, on the same rank. */
     struct ll_list stalled; /* Wanting to be posted; the ring is full. */
 };
 
@@ -134,9 +135,6 @@ static inline uint32_t ll_group(const struct ll *ll, uint32_t rank, uint32_t pee
 {
     return rank * ll->experts + peer * ll->local + local;
 }
-
-/* A group's first message in combine's order. */
-uint64_t ll_first_row(const struct ll *ll, uint32_t group);
 
 /* sim/ll_wire.c. */
 void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,

@@ -70,8 +70,9 @@ static void add_imbalance(struct sim_layer_summary *layer, const struct sim_cell
     for (uint64_t i = 0; i < ref_token_count(routing) * routing->topk; i++) {
         if (routing->topk_idx[i] < 0) continue;
         by_expert[routing->topk_idx[i]]++;
-        by_rank[routing->topk_idx[i] / ref_local_experts(routing)]++;
     }
+    for (uint32_t e = 0; e < routing->experts; e++)
+        by_rank[e / ref_local_experts(routing)] += by_expert[e];
     layer->expert_ratio_ppm += ratio_ppm(by_expert, routing->experts);
     layer->rank_ratio_ppm += ratio_ppm(by_rank, routing->ranks);
 }

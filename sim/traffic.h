@@ -86,7 +86,14 @@ struct sim_traffic_shape {
 int sim_traffic_build(const struct ref_routing *routing, const struct sim_traffic_shape *shape,
                       struct sim_traffic *traffic, char *err, size_t err_len);
 /* The link class between two ranks. */
-enum sim_link_class sim_traffic_link(const struct sim_traffic *traffic, uint32_t src, uint32_t dst);
+static inline enum sim_link_class sim_traffic_link(const struct sim_traffic *traffic, uint32_t src,
+                                                   uint32_t dst)
+{
+    if (src == dst) return SIM_LINK_LOCAL;
+    if (traffic->nvlink && src / traffic->ranks_per_node == dst / traffic->ranks_per_node)
+        return SIM_LINK_NVLINK;
+    return SIM_LINK_NIC;
+}
 
 void sim_traffic_free(struct sim_traffic *traffic); /* Safe on a zeroed struct. */
 

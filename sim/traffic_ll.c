@@ -11,28 +11,34 @@ static void fill_ll(const struct ref_routing *routing, struct sim_traffic *traff
                     const uint64_t *home_row)
 {
     const uint32_t local = ref_local_experts(routing);
+    struct sim_message *sent = traffic->messages[SIM_DISPATCH];
+    struct sim_message *answers = traffic->messages[SIM_COMBINE];
+    uint16_t owners[4096]; /* By table, as its link class: dividing would take most of the time. */
+    uint8_t link_class[4096];
     uint64_t slot = 0;
 
+    assert(routing->experts <= sizeof owners / sizeof owners[0]);
+    for (uint32_t e = 0; e < routing->experts; e++) owners[e] = (uint16_t)(e / local);
     for (uint32_t home = 0; home < routing->ranks; home++) {
+        for (uint32_t e = 0; e < routing->experts; e++)
+            link_class[e] = (uint8_t)sim_traffic_link(traffic, home, owners[e]);
         for (uint64_t t = routing->token_start[home]; t < routing->token_start[home + 1]; t++) {
             assert(slot == traffic->home_start[t]);
             for (uint32_t k = 0; k < routing->topk; k++) {
                 const int64_t expert = routing->topk_idx[t * routing->topk + k];
                 if (expert < 0) continue;
-                const uint32_t owner = (uint32_t)expert / local;
-                const struct sim_message message = {
-                    .src_rank = home,
-                    .dst_rank = owner,
-                    .src_row = t,
-                    .dst_row = home_row[slot],
-                    .token = (uint32_t)(t - routing->token_start[home]),
-                    .home_rank = home,
-                    .expert = (int32_t)expert,
-                    .link_class = (uint8_t)sim_traffic_link(traffic, home, owner),
-                    .column = (uint8_t)k};
-                traffic->messages[SIM_DISPATCH][slot] = message;
-                traffic->messages[SIM_COMBINE][message.dst_row] =
-                    sim_traffic_answer(&message, slot);
+                const struct sim_message message = {.src_rank = home,
+                                                    .dst_rank = owners[expert],
+                                                    .src_row = t,
+                                                    .dst_row = home_row[slot],
+                                                    .token =
+                                                        (uint32_t)(t - routing->token_start[home]),
+                                                    .home_rank = home,
+                                                    .expert = (int32_t)expert,
+                                                    .link_class = link_class[expert],
+                                                    .column = (uint8_t)k};
+                sent[slot] = message;
+                answers[message.dst_row] = sim_traffic_answer(&message, slot);
                 slot++;
             }
         }
