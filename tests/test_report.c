@@ -77,6 +77,14 @@ static const char *write_run(const char *folder, const char *op)
     }
     const struct trace_wait wait = {0, 0, op, 0, 1, 2500000};
     DB_OK(trace_db_wait(db, &wait, err, sizeof err));
+    const struct trace_attribution nic = {0, 0, op, 0, "nic", 3000000},
+                                   launch = {0, 0, op, 1, "launch", 1000000};
+    DB_OK(trace_db_attribution(db, &nic, err, sizeof err));
+    DB_OK(trace_db_attribution(db, &launch, err, sizeof err));
+    const struct trace_whatif rate = {0, 0, op, "nic-rate", 4000000, 3000000},
+                              sms = {0, 0, op, "sms", 4000000, 4000000};
+    DB_OK(trace_db_whatif(db, &rate, err, sizeof err));
+    DB_OK(trace_db_whatif(db, &sms, err, sizeof err));
     db_put_check(db, 0, 0, 0, "dispatch", "ref", 5);
     db_put_check(db, 0, 0, 1, "dispatch", "ref", 6);
     const struct trace_step step = {0, 0, 11000000, 16};
@@ -111,6 +119,12 @@ START_TEST(a_page_has_the_figures_of_its_run)
     /* Experts 0, 1, 2, 6: fullest 6 over mean 9 / 4; ranks 1 and 8: 8 over 4.5. */
     PAGE_HAS(page, "Fullest expert over the mean one: 2.67");
     PAGE_HAS(page, "Fullest rank over the mean one: 1.78");
+    /* Two ranks, 4 us in all: 1.5 and 0.5 us each. */
+    PAGE_HAS(page, "<td>nic</td><td class=\"n\">1.50 us</td><td class=\"n\">75.0 %</td>");
+    PAGE_HAS(page, "<td>nic-rate</td><td class=\"n\">4.00 us</td><td class=\"n\">3.00 us</td><td "
+                   "class=\"n\">25.0 %</td>");
+    PAGE_HAS(page, "<td>sms</td><td class=\"n\">4.00 us</td><td class=\"n\">4.00 us</td><td "
+                   "class=\"n\">nothing</td>");
     PAGE_HAS(page, "Rank 1 is waited for most: 100.0 %");
     PAGE_HAS(page, "All 2 results are equal.");
 }

@@ -144,9 +144,9 @@ static int put_page(struct report *report, const struct trace_report_choice *cho
 {
     if (choose_layer(report, choice) != 0 || list_ops(report) != 0) return -1;
     put_heading(report);
-    if (report_times(report) != 0 || report_timeline(report) != 0 || report_waits(report) != 0 ||
-        report_links(report) != 0 || report_bytes(report) != 0 || report_experts(report) != 0 ||
-        report_checks(report) != 0)
+    if (report_times(report) != 0 || report_timeline(report) != 0 ||
+        report_attribution(report) != 0 || report_waits(report) != 0 || report_links(report) != 0 ||
+        report_bytes(report) != 0 || report_experts(report) != 0 || report_checks(report) != 0)
         return -1;
     if (choice->against != NULL && report_against(report, choice->against) != 0) return -1;
     return report_settings(report);

@@ -27,8 +27,9 @@ uint32_t report_colour(const struct report *report, const struct trace_name *op)
 void report_legend(struct report *report);
 
 /* The sections. 0, or -1 with err: the run is broken. */
-int report_times(struct report *report);    /* By operation, and layer by layer. */
-int report_timeline(struct report *report); /* Of one layer. */
+int report_times(struct report *report);       /* By operation, and layer by layer. */
+int report_timeline(struct report *report);    /* Of one layer. */
+int report_attribution(struct report *report); /* Where predicted time went, if recorded. */
 int report_waits(struct report *report);
 int report_links(struct report *report);
 int report_bytes(struct report *report);
