@@ -81,6 +81,7 @@ int main(int argc, char **argv)
     for (const struct command *command = COMMANDS; command->name != NULL; command++)
         if (strcmp(argv[1], command->name) == 0)
             return check_output(command->run(argc - 1, argv + 1));
+    if (strcmp(argv[1], "plugin-host") == 0) return cmd_plugin_host(argc - 1, argv + 1);
     fprintf(stderr, "epsim: %.64s: no such command; `epsim --help` lists them\n", argv[1]);
     return EXIT_USAGE;
 }
