@@ -24,7 +24,7 @@ int sim_backend_find(const char *name, const struct sim_backend_ops **ops, char 
         return 0;
     }
     if (strcmp(name, "cuda") != 0) {
-        snprintf(err, err_len, "--backend: %.200s: must be none, ref or cuda", name);
+        snprintf(err, err_len, "--backend: %.200s: must be none, ref, cuda or PATH.so", name);
         return SIM_BACKEND_UNKNOWN;
     }
     if (sim_backend_cuda() == NULL) {
@@ -34,6 +34,36 @@ int sim_backend_find(const char *name, const struct sim_backend_ops **ops, char 
     }
     *ops = sim_backend_cuda();
     return 0;
+}
+
+int sim_backend_choose(const struct sim_settings *settings, struct sim_backend_choice *choice,
+                       char *err, size_t err_len)
+{
+    const struct sim_plugin_options options = {.limit_s = settings->time_limit_s};
+    struct sim_backend_choice chosen = {NULL, NULL};
+
+    if (!sim_plugin_is_path(settings->backend)) {
+        const int status = sim_backend_find(settings->backend, &chosen.ops, err, err_len);
+        if (status != 0) return status;
+    } else {
+        chosen.plugin = sim_plugin_open(settings->backend, &options, err, err_len);
+        if (chosen.plugin == NULL) return -1;
+        chosen.ops = sim_plugin_ops(chosen.plugin);
+    }
+    *choice = chosen;
+    return 0;
+}
+
+int sim_backend_release(struct sim_backend_choice *choice, char *err, size_t err_len)
+{
+    int status = 0;
+    if (choice->plugin != NULL && sim_plugin_complaint(choice->plugin)[0] != '\0') {
+        snprintf(err, err_len, "%s", sim_plugin_complaint(choice->plugin));
+        status = -1;
+    }
+    sim_plugin_close(choice->plugin);
+    *choice = (struct sim_backend_choice){NULL, NULL};
+    return status;
 }
 
 struct sim_backend_place sim_backend_place_default(void)

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include "sim/backend.h"
+#include "sim/plugin.h"
 #include "sim/settings.h"
 
 enum { SIM_BACKEND_UNKNOWN = -2 };
@@ -12,6 +13,20 @@ enum { SIM_BACKEND_UNKNOWN = -2 };
  * lacks it; SIM_BACKEND_UNKNOWN with one line when there is no such backend. */
 int sim_backend_find(const char *name, const struct sim_backend_ops **ops, char *err,
                      size_t err_len);
+
+/* What --backend named: one of ours, or somebody's plugin. */
+struct sim_backend_choice {
+    const struct sim_backend_ops *ops; /* NULL: none. */
+    struct sim_plugin *plugin;         /* Owned; NULL where the table is one of ours. */
+};
+
+/* The same for settings->backend, which may also be the path of a plugin; that is loaded now, in
+ * its own process (sim/plugin.h), with settings->time_limit_s. *choice is written on success. */
+int sim_backend_choose(const struct sim_settings *settings, struct sim_backend_choice *choice,
+                       char *err, size_t err_len);
+/* After every state is closed. 0, or -1 with one line when a plugin failed in its close. Safe on
+ * a zeroed struct. */
+int sim_backend_release(struct sim_backend_choice *choice, char *err, size_t err_len);
 
 /* Driven, on one GPU, alone. */
 struct sim_backend_place sim_backend_place_default(void);

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/backends.h"
-
 static int prepare(const struct sim_settings *settings, uint64_t step, uint32_t layer,
                    struct sim_replica *replica, char *err, size_t err_len)
 {
@@ -42,17 +40,15 @@ static int prepare(const struct sim_settings *settings, uint64_t step, uint32_t 
 int sim_replica_open(const struct sim_settings *settings, uint64_t step, uint32_t layer,
                      struct sim_replica *replica, char *err, size_t err_len)
 {
-    const struct sim_backend_ops *backend = NULL;
-
     memset(replica, 0, sizeof *replica);
     if (prepare(settings, step, layer, replica, err, err_len) != 0) return -1;
-    if (sim_backend_find(settings->backend, &backend, err, err_len) != 0) return -1;
-    if (backend == NULL) {
+    if (sim_backend_choose(settings, &replica->backend, err, err_len) != 0) return -1;
+    if (replica->backend.ops == NULL) {
         snprintf(err, err_len, "the run moved no bytes (--backend none): nothing to look at");
         return -1;
     }
     const struct sim_backend_place place = sim_plan_place(replica->plan, 1);
-    replica->path = sim_datapath_open(backend, &place, err, err_len);
+    replica->path = sim_datapath_open(replica->backend.ops, &place, err, err_len);
     if (replica->path == NULL) return -1;
     if (sim_cell_play(replica->cell, replica->path, err, err_len) != 0) return -1;
     return sim_cell_input(replica->cell, &replica->input, err, err_len);
@@ -60,7 +56,10 @@ int sim_replica_open(const struct sim_settings *settings, uint64_t step, uint32_
 
 void sim_replica_close(struct sim_replica *replica)
 {
+    char complaint[SIM_PATH_MAX]; /* What was looked at is here; the rest is another run's. */
+
     sim_datapath_close(replica->path);
+    (void)sim_backend_release(&replica->backend, complaint, sizeof complaint);
     sim_cell_close(replica->cell);
     sim_engine_close(replica->engine);
     sim_source_close(replica->source);

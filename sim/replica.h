@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "sim/backends.h"
 #include "sim/cell.h"
 
 struct sim_replica {
@@ -14,6 +15,7 @@ struct sim_replica {
     struct sim_source *source;
     struct sim_engine *engine;
     struct sim_cell *cell;
+    struct sim_backend_choice backend;
     struct sim_datapath *path;
     struct sim_layer_input input; /* Borrows from cell. */
 };

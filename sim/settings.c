@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ref/digest.h"
+#include "sim/plugin.h"
 
 #define TEXT(field)                                                                                \
     SIM_OPTION_TEXT, offsetof(struct sim_settings, field),                                         \
@@ -42,7 +43,10 @@ static const struct sim_option OPTIONS[] = {
     {"after", TEXT(after), "clean|normal|ll", "clean", "what used the buffers before", true},
     {"scenario", TEXT(scenario), NULL, "", "faults to inject (YAML)", true},
     {"detail", TEXT(detail), "summary|span|message", "span", "what the database keeps", false},
-    {"backend", TEXT(backend), NULL, "none", "who moves the bytes: none, ref or cuda", false},
+    {"backend", TEXT(backend), NULL, "none",
+     "who moves the bytes: none, ref, cuda, or a plugin's PATH.so", false},
+    {"time-limit-s", NUMBER(time_limit_s, 1, SIM_PLUGIN_LIMIT_S_MAX), NULL, "60",
+     "--backend PATH.so: seconds that one operation may take", false},
     {"transport", TEXT(transport), "driven|direct", "driven",
      "--backend cuda: message by message, or kernels that reach into each other's memory", false},
     {"gpus", NUMBER(gpus, 1, 16), NULL, "1", "--backend cuda: GPUs to spread the ranks over",

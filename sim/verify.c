@@ -178,6 +178,18 @@ static bool takes(const struct side *side, const struct sim_capture *capture,
     return sim_transport_takes(&shape, side->place->gpus, why, sizeof why) == 0;
 }
 
+bool sim_verify_note(struct sim_verify_report *report, const char *where, const char *text)
+{
+    struct sim_verify_failure *failure = &report->failures[report->failure_count];
+
+    assert(report->failure_count < SIM_VERIFY_FAILURES_MAX);
+    snprintf(failure->where, sizeof failure->where, "%s", where);
+    snprintf(failure->text, sizeof failure->text, "%s", text);
+    return ++report->failure_count < SIM_VERIFY_FAILURES_MAX;
+}
+
+enum { BACKEND_FAILED = -2 };
+
 static int verify_case(const struct sim_case_place *place, const struct side *side,
                        struct sim_verify_report *report, bool *usage, char *err, size_t err_len)
 {
@@ -205,8 +217,10 @@ static int verify_case(const struct sim_case_place *place, const struct side *si
     *usage = false;
     if (side->backend != NULL) {
         if (sim_verify_backend(side->backend, side->state, &capture, &inputs, &own, &made, err,
-                               err_len) != 0)
+                               err_len) != 0) {
+            status = BACKEND_FAILED;
             goto close_results;
+        }
         actual = &made;
     }
     const struct sim_compare_options options = {.skip_expert_out = own.own_expert_out,
@@ -225,6 +239,20 @@ free_inputs:
 close_capture:
     sim_capture_close(&capture);
     return status;
+}
+
+/* After a failure: note it and open the backend anew. 0; 1 when that is enough of it. */
+static int go_on(struct side *side, struct sim_verify_report *report, const char *label, char *err,
+                 size_t err_len)
+{
+    report->cases++;
+    const bool more = sim_verify_note(report, label, err);
+    side->backend->close(side->state);
+    side->state = NULL;
+    if (!more) return 1;
+    if (sim_backend_open(side->backend, side->place, &side->state, err, err_len) == 0) return 0;
+    (void)sim_verify_note(report, "", err);
+    return 1;
 }
 
 int sim_verify_golden(const char *folder, const struct sim_backend_ops *backend,
@@ -250,8 +278,11 @@ int sim_verify_golden(const char *folder, const struct sim_backend_ops *backend,
     status = 0;
     for (size_t i = 0; i < list.count && status == 0; i++) {
         status = verify_case(&list.places[i], &side, report, usage, err, err_len);
+        if (status == BACKEND_FAILED)
+            status = go_on(&side, report, list.places[i].label, err, err_len);
         if (status == 0 && progress != NULL) progress(context, i + 1, list.count);
     }
+    if (status > 0) status = 0;
     if (backend != NULL) backend->close(side.state);
 free_list:
     sim_case_list_free(&list);

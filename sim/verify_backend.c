@@ -120,7 +120,9 @@ static int add_ll_counts(struct job *job, const struct sim_ll_tag *tag)
         if (count == NULL) return -1;
         for (uint64_t e = 0; e < local; e++)
             for (uint64_t s = 0; s < ranks; s++)
-                count[e] += job->made.received.counts[(r * local + e) * ranks + s];
+                count[e] =
+                    (int32_t)((uint32_t)count[e] + /* Whatever they say: no overflow. */
+                              (uint32_t)job->made.received.counts[(r * local + e) * ranks + s]);
     }
     return 0;
 }
@@ -131,14 +133,36 @@ static int dispatch(struct job *job, const struct sim_layer_input *input)
     return job->backend->dispatch(job->state, input, &job->made.received, job->err, job->err_len);
 }
 
-/* The case's own expert output, or the backend's, which is a result of its own then. */
-static const uint16_t *expert_out(struct job *job, const struct sim_layer_input *input)
+/* The case's own expert output, or the backend's, which is a result of its own then: *rows. */
+static int expert_out(struct job *job, const struct sim_layer_input *input, const uint16_t **rows)
 {
-    if (job->own->own_expert_out) return job->inputs->expert_out;
-    if (job->backend->expert(job->state, input, &job->made.received, job->made.expert_out, job->err,
-                             job->err_len) != 0)
-        return NULL;
-    return job->made.expert_out;
+    *rows = job->own->own_expert_out ? job->inputs->expert_out : job->made.expert_out;
+    if (job->own->own_expert_out) return 0;
+    return job->backend->expert(job->state, input, &job->made.received, job->made.expert_out,
+                                job->err, job->err_len);
+}
+
+static int combine(struct job *job, const struct sim_layer_input *input, const uint16_t *rows,
+                   const float *weights)
+{
+    return job->backend->combine(job->state, input, rows, weights, &job->made.combined, job->err,
+                                 job->err_len);
+}
+
+/* What a backend does not support is left out; what needs it is left out with it. */
+static int leave_out(int status)
+{
+    return status == SIM_BACKEND_UNSUPPORTED ? 0 : status;
+}
+
+static int run_ll_combine(struct job *job, const struct sim_layer_input *input)
+{
+    const uint16_t *rows = NULL;
+    int status = expert_out(job, input, &rows);
+
+    if (status == 0) status = combine(job, input, rows, NULL);
+    if (status != 0) return status;
+    return share(job, "combined_x", TRACE_BF16, job->made.combined.x, true, job->inputs->hidden);
 }
 
 static int run_ll(struct job *job)
@@ -149,17 +173,13 @@ static int run_ll(struct job *job)
         const struct sim_ll_tag *tag = sim_ll_tag(i);
         const struct sim_layer_input input = layer_input(job, tag->recipe);
 
-        if (dispatch(job, &input) != 0 || add_ll_counts(job, tag) != 0) return -1;
+        const int status = dispatch(job, &input);
+        if (status == SIM_BACKEND_UNSUPPORTED) continue;
+        if (status != 0 || add_ll_counts(job, tag) != 0) return -1;
         for (uint64_t e = 0; e < job->inputs->routing.experts; e++)
             if (add_ll_expert(job, tag, e) != 0) return -1;
         if (tag->recipe != REF_RECIPE_BF16) continue;
-        const uint16_t *rows = expert_out(job, &bf16);
-        if (rows == NULL || job->backend->combine(job->state, &bf16, rows, NULL,
-                                                  &job->made.combined, job->err, job->err_len) != 0)
-            return -1;
-        if (share(job, "combined_x", TRACE_BF16, job->made.combined.x, true, job->inputs->hidden) !=
-            0)
-            return -1;
+        if (leave_out(run_ll_combine(job, &bf16)) != 0) return -1;
     }
     return 0;
 }
@@ -168,21 +188,22 @@ static int run_normal_combine(struct job *job, struct sim_layer_input *input)
 {
     const uint64_t hidden = job->inputs->hidden, topk = job->inputs->routing.topk;
     const float *weights = job->made.received.topk_weights;
-    const uint16_t *rows = expert_out(job, input);
+    const uint16_t *rows = NULL;
+    int status = expert_out(job, input, &rows);
 
-    if (rows == NULL || share(job, "expert_out", TRACE_BF16, rows, false, hidden) != 0) return -1;
-    if (job->backend->combine(job->state, input, rows, weights, &job->made.combined, job->err,
-                              job->err_len) != 0 ||
-        share(job, "combined_x", TRACE_BF16, job->made.combined.x, true, hidden) != 0 ||
+    if (status != 0) return status;
+    if (share(job, "expert_out", TRACE_BF16, rows, false, hidden) != 0) return -1;
+    status = combine(job, input, rows, weights);
+    if (status != 0) return status;
+    if (share(job, "combined_x", TRACE_BF16, job->made.combined.x, true, hidden) != 0 ||
         share(job, "combined_topk_weights", TRACE_F32, job->made.combined.topk_weights, true,
               topk) != 0)
         return -1;
     input->bias0 = job->inputs->bias0;
     input->bias1 = job->inputs->bias1;
     if (input->bias0 == NULL && input->bias1 == NULL) return 0;
-    if (job->backend->combine(job->state, input, rows, weights, &job->made.combined, job->err,
-                              job->err_len) != 0)
-        return -1;
+    status = combine(job, input, rows, weights);
+    if (status != 0) return status;
     return share(job, "combined_x_bias", TRACE_BF16, job->made.combined.x, true, hidden);
 }
 
@@ -192,20 +213,24 @@ static int run_normal(struct job *job)
     const struct sim_received *rows = &job->made.received;
     const struct sim_layer_input fp8 = layer_input(job, REF_RECIPE_PY_CUDA);
     struct sim_layer_input bf16 = layer_input(job, REF_RECIPE_BF16);
+    int status = 0;
 
     if (!job->own->own_fp8) { /* A backend casts by recipe: somebody else's codes are not its. */
-        if (dispatch(job, &fp8) != 0 ||
-            share(job, "recv_x_fp8", TRACE_F8_E4M3, rows->payload, false, hidden) != 0 ||
-            share(job, "recv_x_scales", TRACE_F32, rows->scales, false, hidden / 128) != 0)
+        status = dispatch(job, &fp8);
+        if (leave_out(status) != 0) return -1;
+        if (status == 0 &&
+            (share(job, "recv_x_fp8", TRACE_F8_E4M3, rows->payload, false, hidden) != 0 ||
+             share(job, "recv_x_scales", TRACE_F32, rows->scales, false, hidden / 128) != 0))
             return -1;
     }
-    if (dispatch(job, &bf16) != 0 ||
-        share(job, "recv_x", TRACE_BF16, rows->payload, false, hidden) != 0 ||
+    status = dispatch(job, &bf16);
+    if (status != 0) return leave_out(status);
+    if (share(job, "recv_x", TRACE_BF16, rows->payload, false, hidden) != 0 ||
         share(job, "recv_src_idx", TRACE_I32, rows->src_token, false, 0) != 0 ||
         share(job, "recv_topk_idx", TRACE_I64, rows->topk_idx, false, topk) != 0 ||
         share(job, "recv_topk_weights", TRACE_F32, rows->topk_weights, false, topk) != 0)
         return -1;
-    return run_normal_combine(job, &bf16);
+    return leave_out(run_normal_combine(job, &bf16));
 }
 
 int sim_verify_backend(const struct sim_backend_ops *backend, void *state,

@@ -28,7 +28,7 @@ struct play {
     char command[COMMAND_BYTES];
     struct sim_plan *plan;
     struct sim_source *source;
-    const struct sim_backend_ops *backend;
+    struct sim_backend_choice backend;
     struct trace_db *db;
     struct sim_summary summary;
     char err[2560];
@@ -81,6 +81,37 @@ free_text:
     return status;
 }
 
+static bool has_phases(const struct play *play)
+{
+    return play->backend.ops != NULL && play->backend.ops->begin != NULL;
+}
+
+/* What a plugin changes about a run: one process of it unless asked for more, since each may hold
+ * a GPU; and faults need messages, which only phase operations have. -1: refused, with err. */
+static int check_plugin(struct play *play)
+{
+    struct sim_plan *plan = play->plan;
+    const struct sim_scenario *scenario = &plan->scenario;
+
+    if (plan->settings.threads == 0) plan->settings.threads = 1;
+    if (plan->note_count < SIM_NOTES_MAX)
+        snprintf(plan->notes[plan->note_count++], sizeof plan->notes[0], "plugin %s: %s",
+                 sim_plugin_name(play->backend.plugin),
+                 has_phases(play) ? "its phase operations, message by message"
+                                  : "its group operations alone, which know no order of landing: "
+                                    "it offers no phase operations");
+    for (uint32_t f = 0; f < scenario->count && !has_phases(play); f++) {
+        if (scenario->faults[f].kind == SIM_FAULT_DELAY) continue;
+        snprintf(play->err, sizeof play->err,
+                 "%.256s: fault %" PRIu32 " (%s): %.256s has no phase operations, so no messages: "
+                 "only delays",
+                 plan->settings.scenario, f, sim_fault_name(scenario->faults[f].kind),
+                 plan->settings.backend);
+        return -1;
+    }
+    return 0;
+}
+
 /* Everything that can refuse, before anything is written. -1: go on. */
 static int prepare(struct play *play)
 {
@@ -100,9 +131,9 @@ static int prepare(struct play *play)
         return EXIT_USAGE;
     if (sim_source_start(play->source, play->plan, play->err, sizeof play->err) != 0)
         return EXIT_USAGE;
-    const int found =
-        sim_backend_find(settings->backend, &play->backend, play->err, sizeof play->err);
+    const int found = sim_backend_choose(settings, &play->backend, play->err, sizeof play->err);
     if (found != 0) return found == SIM_BACKEND_UNKNOWN ? EXIT_USAGE : EXIT_ENVIRONMENT;
+    if (play->backend.plugin != NULL && check_plugin(play) != 0) return EXIT_USAGE;
     if (sim_summary_open(play->plan, &play->summary, play->err, sizeof play->err) != 0)
         return EXIT_ENVIRONMENT;
     return -1;
@@ -124,7 +155,7 @@ static int play_all(struct play *play)
     }
     const struct sim_run run = {.plan = play->plan,
                                 .source = play->source,
-                                .backend = play->backend,
+                                .backend = play->backend.ops,
                                 .db = play->db,
                                 .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
                                 .progress_context = &percent};
@@ -177,7 +208,7 @@ static void print_checks(const struct play *play)
     const struct sim_check *check = &summary->first;
     char bytes[16];
 
-    if (play->backend == NULL) {
+    if (play->backend.ops == NULL) {
         puts("checks    none: --backend ref moves and compares the bytes");
         return;
     }
@@ -233,6 +264,7 @@ static void print_result(const struct play *play)
 int play_run(const struct command_line *line, int argc, char **argv)
 {
     struct play *play = (struct play *)calloc(1, sizeof *play);
+    char complaint[1024];
     int status = EXIT_ENVIRONMENT;
 
     if (play == NULL) return command_fail(line->spec, EXIT_ENVIRONMENT, "out of memory");
@@ -250,6 +282,9 @@ int play_run(const struct command_line *line, int argc, char **argv)
             print_result(play);
         }
     }
+    if (sim_backend_release(&play->backend, complaint, sizeof complaint) != 0 &&
+        status != EXIT_ENVIRONMENT)
+        status = command_fail(line->spec, EXIT_ENVIRONMENT, complaint);
     trace_db_close(play->db);
     sim_summary_close(&play->summary);
     sim_source_close(play->source);
