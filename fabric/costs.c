@@ -15,6 +15,13 @@
         "normal", #name, offsetof(struct fabric_costs, normal.name), min, max                      \
     }
 
+#define COMPUTE(name, min, max)                                                                    \
+    {                                                                                              \
+        "compute", #name, offsetof(struct fabric_costs, compute.name), min, max                    \
+    }
+#define FLOP_MIN UINT64_C(1000000000)       /* 1 GFLOP/s. */
+#define FLOP_MAX UINT64_C(1000000000000000) /* 1 PFLOP/s in one SM. */
+
 static const struct fabric_cost_field fields[] = {
     LL(dispatch_launch_ps, 0, PS_MAX),
     LL(combine_launch_ps, 0, PS_MAX),
@@ -74,6 +81,23 @@ static const struct fabric_cost_field fields[] = {
     NORMAL(sum_block_bytes_per_s, RATE_MIN, RATE_MAX),
     NORMAL(merge_step_ps, 0, PS_MAX),
     NORMAL(merge_block_bytes_per_s, RATE_MIN, RATE_MAX),
+
+    COMPUTE(hbm_ppm, 1, 1000000),
+    COMPUTE(sm_stream_bytes_per_s, RATE_MIN, RATE_MAX),
+    COMPUTE(sm_flop_per_s, FLOP_MIN, FLOP_MAX),
+    COMPUTE(sm_projection_flop_per_s, FLOP_MIN, FLOP_MAX),
+    COMPUTE(sm_attention_flop_per_s, FLOP_MIN, FLOP_MAX),
+    COMPUTE(expert_launch_ps, 0, PS_MAX),
+    COMPUTE(expert_ps, 0, PS_MAX),
+    COMPUTE(masked_ppm, 0, 1000000),
+    COMPUTE(contiguous_ppm, 0, 1000000),
+    COMPUTE(permute_ppm, 1, 1000000),
+    COMPUTE(lead_ps, 0, PS_MAX),
+    COMPUTE(host_ps, 0, PS_MAX),
+    COMPUTE(attention_launch_ps, 0, PS_MAX),
+    COMPUTE(attention_split_ps, 0, PS_MAX),
+    COMPUTE(kernel_ps, 0, PS_MAX),
+    COMPUTE(collective_ps, 0, PS_MAX),
 };
 
 const struct fabric_cost_field *fabric_cost_fields(size_t *count)

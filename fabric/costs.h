@@ -1,7 +1,7 @@
-/* fabric/costs.h - what software and SMs cost the two protocols on one machine.
+/* fabric/costs.h - what software and SMs cost the two protocols, and compute, on one machine.
  *
- * One struct per protocol, every field a uint64_t with its unit in its name, and one table
- * that names them all: the loader reads the ll and normal sections of a machine file by it,
+ * One struct per section, every field a uint64_t with its unit in its name, and one table
+ * that names them all: the loader reads those sections of a machine file by it,
  * `machines` prints by it, the fitter moves fields by it. A field exists in the table or
  * nowhere: add the member here and its line in costs.c. A file may write it in any unit of
  * its family (fabric/units.h): launch_ps is usually written launch_us. */
@@ -95,13 +95,39 @@ struct fabric_normal_costs {
     uint64_t merge_block_bytes_per_s;
 };
 
+/* Everything between dispatch and combine, and around them (sim/compute.h). */
+struct fabric_compute_costs {
+    /* Memory. */
+    uint64_t hbm_ppm;               /* Share of the datasheet rate that kernels reach. */
+    uint64_t sm_stream_bytes_per_s; /* What one SM can pull. */
+    /* Tensor cores: per SM and data sheet precision FP8; BF16 has half of it. */
+    uint64_t sm_flop_per_s;            /* Grouped GEMMs of the experts. */
+    uint64_t sm_projection_flop_per_s; /* Projections of attention: few rows, many launches. */
+    uint64_t sm_attention_flop_per_s;  /* The attention itself, in BF16. */
+    /* Expert kernels. */
+    uint64_t expert_launch_ps; /* Both GEMMs and the activation: begins, ends, fills, drains. */
+    uint64_t expert_ps;        /* A local expert more, with rows or without. */
+    uint64_t masked_ppm;       /* Of the shorter of memory and tensor time: what does not hide. */
+    uint64_t contiguous_ppm;   /* The same for the kernels of prefill. */
+    uint64_t permute_ppm;      /* Sorting rows by expert and back: share of the HBM rate reached. */
+    uint64_t lead_ps;          /* Contiguous, no graph: counts known to first GEMM on its way. */
+    uint64_t host_ps;          /* The same: the host's whole launch path, a floor. */
+    /* Attention module of one layer. */
+    uint64_t attention_launch_ps;
+    uint64_t attention_split_ps; /* Splitting the context over SMs and merging, from 256 tokens. */
+    /* Everything else. */
+    uint64_t kernel_ps;     /* A small kernel in a graph, beside its bytes. */
+    uint64_t collective_ps; /* A collective's launch and protocol, beside its bytes and flights. */
+};
+
 struct fabric_costs {
     struct fabric_ll_costs ll;
     struct fabric_normal_costs normal;
+    struct fabric_compute_costs compute;
 };
 
 struct fabric_cost_field {
-    const char *section; /* "ll" | "normal" */
+    const char *section; /* "ll" | "normal" | "compute" */
     const char *name;    /* As in the struct: the last word is the unit. */
     size_t offset;       /* Of the uint64_t in struct fabric_costs. */
     uint64_t min, max;   /* Inclusive, in the field's own unit; what a machine file may say. */

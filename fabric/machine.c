@@ -31,6 +31,7 @@ static const struct fabric_field fields[] = {
     FIELD(nic_goodput_bytes_per_s, 0, RATE_MAX, true),
     FIELD(nic_flight_ps, 0, PS_MAX, true),
     FIELD(nic_message_ps, 0, PS_MAX, true),
+    FIELD(sm_version, 10, 999, false),
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 _Static_assert(sizeof fields / sizeof fields[0] <= (size_t)FABRIC_MACHINE_FIELDS,
@@ -121,7 +122,7 @@ static int read_costs(const struct fabric_yaml *yaml, const struct fabric_yaml_n
 
 static bool is_cost_section(const char *key)
 {
-    return strcmp(key, "ll") == 0 || strcmp(key, "normal") == 0;
+    return strcmp(key, "ll") == 0 || strcmp(key, "normal") == 0 || strcmp(key, "compute") == 0;
 }
 
 static int read_stack(const struct fabric_yaml *yaml, const struct fabric_yaml_node *node,
@@ -132,7 +133,7 @@ static int read_stack(const struct fabric_yaml *yaml, const struct fabric_yaml_n
     assert(machine->stack_count <= FABRIC_STACKS_MAX);
     while (stack < end && strcmp(stack->name, node->key) != 0) stack++;
     if (node->kind != FABRIC_YAML_MAPPING)
-        return fabric_yaml_refuse(yaml, node, "must hold ll or normal", err, err_len);
+        return fabric_yaml_refuse(yaml, node, "must hold ll, normal or compute", err, err_len);
     if (strlen(node->key) >= sizeof stack->name || node->key[0] == '\0')
         return fabric_yaml_refuse(yaml, node, "a stack's name has 1 to 31 bytes", err, err_len);
     if (stack == end && machine->stack_count == FABRIC_STACKS_MAX)
@@ -181,6 +182,8 @@ static int apply(const struct fabric_yaml *yaml, struct fabric_machine *machine,
         else if (strcmp(node->key, "costs_source") == 0)
             result = fabric_yaml_text(yaml, node, machine->costs_source,
                                       sizeof machine->costs_source, err, err_len);
+        else if (strcmp(node->key, "attention") == 0)
+            result = fabric_attention_read(yaml, node, &machine->attention, err, err_len);
         else if (is_cost_section(node->key) || strcmp(node->key, "stacks") == 0)
             result = read_section(yaml, node, machine, origin, err, err_len);
         else
@@ -199,7 +202,10 @@ static int check_costs(const char *file, const struct fabric_machine *machine, c
     const struct fabric_cost_field *all = fabric_cost_fields(&count);
     for (size_t i = 0; i < count; i++) {
         char key[48], value[40];
-        if (machine->cost_origin[i] != FABRIC_FIELD_UNSAID) continue;
+        /* Without compute a machine still times the exchange; fabric_machine_computes tells. */
+        if (machine->cost_origin[i] != FABRIC_FIELD_UNSAID ||
+            strcmp(all[i].section, "compute") == 0)
+            continue;
         fabric_unit_display(all[i].name, 0, key, sizeof key, value, sizeof value);
         snprintf(err, err_len, "%s: %s: %s: missing", file, all[i].section, key);
         return -1;
@@ -318,6 +324,24 @@ bool fabric_machine_select_stack(struct fabric_machine *machine, const char *sta
         return true;
     }
     return false;
+}
+
+bool fabric_machine_computes(const struct fabric_machine *machine, char *err, size_t err_len)
+{
+    size_t count;
+    const struct fabric_cost_field *all = fabric_cost_fields(&count);
+    for (size_t i = 0; i < count; i++) {
+        char key[48], value[40];
+        if (machine->cost_origin[i] != FABRIC_FIELD_UNSAID ||
+            strcmp(all[i].section, "compute") != 0)
+            continue;
+        fabric_unit_display(all[i].name, 0, key, sizeof key, value, sizeof value);
+        snprintf(err, err_len,
+                 "machine %s: compute: %s: missing, and without it a step has no time",
+                 machine->name, key);
+        return false;
+    }
+    return true;
 }
 
 bool fabric_machine_row(const struct fabric_machine *machine, size_t index,

@@ -4,14 +4,16 @@
  * are bytes per second of payload, times are picoseconds; a file may write either in any unit
  * (nvlink_gbytes_per_s: 450, nic_flight_us: 1.8). A file may start from another with
  * `inherits`, and then says only what differs; fabric_machine_row says from whom each number
- * comes. The ll and normal sections hold the protocols' own costs (fabric/costs.h), and
- * `stacks: NAME: {ll: ..., normal: ...}` the few that differ between builds of the library. */
+ * comes. The ll and normal sections hold the protocols' own costs, compute those of everything
+ * else (fabric/costs.h); `stacks: NAME: {ll: ..., normal: ...}` the few that differ between
+ * builds of the library; attention a table of measured times (fabric/attention.h). */
 #ifndef FABRIC_MACHINE_H
 #define FABRIC_MACHINE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "fabric/attention.h"
 #include "fabric/costs.h"
 
 #ifdef __cplusplus
@@ -21,7 +23,7 @@ extern "C" {
 enum {
     FABRIC_STACKS_MAX = 8,     /* Builds that one machine may know. */
     FABRIC_ORIGINS_MAX = 4,    /* Files in a chain of inherits. */
-    FABRIC_MACHINE_FIELDS = 16 /* Numbers below, at most. */
+    FABRIC_MACHINE_FIELDS = 24 /* Numbers below, at most. */
 };
 
 /* One build of the library: the costs that differ from the machine's own. */
@@ -48,7 +50,9 @@ struct fabric_machine {
     uint64_t nic_goodput_bytes_per_s;    /* Payload after headers. */
     uint64_t nic_flight_ps;              /* One way, through leaf and spine. */
     uint64_t nic_message_ps;             /* Per message at the NIC: 1 / message rate. */
-    struct fabric_costs costs;           /* Software and SM costs by protocol. */
+    uint32_t sm_version;                 /* Compute capability x 10: 90 Hopper; 0 = not said. */
+    struct fabric_costs costs;           /* Software and SM costs by protocol, and compute. */
+    struct fabric_attention attention;   /* Measured attention; rows 0 = none. */
 
     char stack[32]; /* The build whose costs are in force; "" = the machine's defaults. */
     uint32_t stack_count;
@@ -80,9 +84,12 @@ const char *fabric_machine_preset_text(const char *name, size_t *bytes);
  * one leaves the machine's defaults and returns false. Once per loaded machine. */
 bool fabric_machine_select_stack(struct fabric_machine *machine, const char *stack);
 
+/* Does the machine say every number of the compute section? false with one line in err. */
+bool fabric_machine_computes(const struct fabric_machine *machine, char *err, size_t err_len);
+
 /* One number of a machine, as `machines` prints it and a file would say it. */
 struct fabric_machine_row {
-    const char *section; /* "" | "ll" | "normal" */
+    const char *section; /* "" | "ll" | "normal" | "compute" */
     char key[48];        /* With its unit: "nvlink_gbytes_per_s". */
     char value[40];
     const char *origin; /* The file that says it, borrowed from the machine; "" = nobody: 0. */

@@ -16,13 +16,16 @@ struct spelling {
     int display; /* The one that is printed. */
 };
 
-/* Longer families first: _bytes_per_s also ends in _s. */
+/* Longer families first: _bytes_per_s also ends in _s. A flop is one multiply or one add. */
 static const struct spelling spellings[] = {
     {"_bytes_per_s", "_bytes_per_s", {1, 1}, 0},
     {"_bytes_per_s", "_mbytes_per_s", {1000000, 1}, 0},
     {"_bytes_per_s", "_gbytes_per_s", {1000000000, 1}, 1},
     {"_bytes_per_s", "_tbytes_per_s", {1000000000000, 1}, 0},
     {"_bytes_per_s", "_gbits_per_s", {1000000000, 8}, 0},
+    {"_flop_per_s", "_flop_per_s", {1, 1}, 0},
+    {"_flop_per_s", "_gflop_per_s", {1000000000, 1}, 0},
+    {"_flop_per_s", "_tflop_per_s", {1000000000000, 1}, 1},
     {"_ps", "_ps", {1, 1}, 0},
     {"_ps", "_ns", {1000, 1}, 0},
     {"_ps", "_us", {1000000, 1}, 1},

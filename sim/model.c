@@ -30,6 +30,13 @@ static const struct fabric_field fields[] = {
     FIELD(window_layers, 1, 4096, false),
     FIELD(indexer_bytes, 1, 1 << 20, false),
     FIELD(indexer_layers, 1, 4096, false),
+    FIELD(indexer_flop, 1, 1 << 30, false),
+    FIELD(attention_params, 1, UINT32_MAX, false),
+    FIELD(attention_weight_bytes, 1, UINT32_MAX, false),
+    FIELD(attention_flop, 1, 1 << 30, false),
+    FIELD(prefill_flop, 1, 1 << 30, false),
+    FIELD(expert_32_bytes, 1, 128, false),
+    FIELD(math_bytes, 1, 2, false),
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
@@ -132,7 +139,11 @@ static int check(const char *file, const struct sim_model *model, char *err, siz
 /* Frees yaml. */
 static int build(struct fabric_yaml *yaml, struct sim_model *model, char *err, size_t err_len)
 {
-    struct sim_model made = {.groups = 1, .groups_kept = 1, .routed_scale = 1.0f};
+    struct sim_model made = {.groups = 1,
+                             .groups_kept = 1,
+                             .expert_32_bytes = 32,
+                             .math_bytes = 1,
+                             .routed_scale = 1.0f};
     uint8_t said[FIELDS];
     memset(said, FABRIC_FIELD_UNSAID, sizeof said);
     int result = apply(yaml, &made, said, err, err_len);

@@ -48,6 +48,14 @@ struct sim_model {
     uint32_t window_layers;
     uint32_t indexer_bytes; /* Sparse attention's index, per token and indexed layer. */
     uint32_t indexer_layers;
+    uint32_t indexer_flop; /* The same: multiplies and adds per query row. */
+    /* Attention of one layer; 0 = unknown. */
+    uint32_t attention_params;       /* Weights of its projections. */
+    uint32_t attention_weight_bytes; /* What they take, as served. */
+    uint32_t attention_flop;         /* Decode: multiplies and adds per query row and token read. */
+    uint32_t prefill_flop;           /* The same in prefill. */
+    uint32_t expert_32_bytes;        /* Bytes of 32 expert weights: FP8 32, MXFP4 17, BF16 64. */
+    uint32_t math_bytes;             /* Width of the experts' arithmetic: 1 FP8, 2 BF16. */
     enum sim_router router;
     float routed_scale; /* routed_scaling_factor; 1 where the model has none. */
 };

@@ -21,7 +21,7 @@ struct figure {
     bool unknown_when_0;
 };
 
-enum { FIGURES_MAX = 32 };
+enum { FIGURES_MAX = 40 };
 
 static size_t figures_of(const struct sim_model *model, struct figure figures[FIGURES_MAX])
 {
@@ -48,6 +48,13 @@ static size_t figures_of(const struct sim_model *model, struct figure figures[FI
         {"window_layers", model->window_layers, false},
         {"indexer_bytes", model->indexer_bytes, false},
         {"indexer_layers", model->indexer_layers, false},
+        {"indexer_flop", model->indexer_flop, false},
+        {"attention_params", model->attention_params, true},
+        {"attention_weight_bytes", model->attention_weight_bytes, true},
+        {"attention_flop", model->attention_flop, true},
+        {"prefill_flop", model->prefill_flop, true},
+        {"expert_32_bytes", model->expert_32_bytes, false},
+        {"math_bytes", model->math_bytes, false},
     };
 
     _Static_assert(sizeof(all) / sizeof(all[0]) <= FIGURES_MAX, "figures_of overflows");
