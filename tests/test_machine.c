@@ -170,7 +170,7 @@ static const struct {
     {CHILD "sm_count: 1\nsm_count: 1\n", "mine.yaml:3: sm_count: said twice"},
     {CHILD "ll: {poll_us: 99999999}\n", "mine.yaml:2: poll_us: 99999999: must lie in 0..1000000"},
     {CHILD "stacks: {x: {sm_count: 3}}\n", "mine.yaml:2: sm_count: 3: unknown field"},
-    {CHILD "stacks: {x: 3}\n", "mine.yaml:2: x: 3: must hold ll or normal"},
+    {CHILD "stacks: {x: 3}\n", "mine.yaml:2: x: 3: must hold ll, normal or compute"},
     {CHILD "stacks: 3\n", "mine.yaml:2: stacks: 3: must hold stacks by name"},
     /* The parent knows sglang-0.5.6. */
     {CHILD "stacks: {sglang-0.5.6: {}, b: {}, c: {}, d: {}, e: {}, f: {}, g: {}, h: {}, i: {}}\n",

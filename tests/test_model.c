@@ -71,10 +71,14 @@ START_TEST(attention_figures_are_there_where_published)
     ck_assert_uint_eq(model.kv_bytes_fp8, 656);
     ck_assert_uint_eq(model.dense_inter, 18432);
     ck_assert_uint_eq(model.attention_context_max, 0);
+    ck_assert_uint_eq(model.attention_params, 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 +
+                                                  512 * 128 * 256 + 128 * 128 * 7168);
+    ck_assert_uint_eq(model.attention_weight_bytes, model.attention_params + 512 * 128 * 256);
+    ck_assert_uint_eq(model.expert_32_bytes, 32);
 
     ck_assert_int_eq(sim_model_load("glm-5.3-article", &model, err, sizeof err), 0);
     ck_assert_uint_eq(model.vocabulary, 154880);
-    ck_assert_uint_eq(model.query_heads, 0);
+    ck_assert_uint_eq(model.query_heads, 64);
     ck_assert_uint_eq(model.attention_context_max, 2048);
     ck_assert_uint_eq(model.indexer_bytes, 132);
     ck_assert_uint_eq(model.indexer_layers, 21);
