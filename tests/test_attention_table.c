@@ -2,6 +2,7 @@
  *
  * Right values: points of a small table, and their bilinear middle by hand. */
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 #include "fabric/machine.h"
 
