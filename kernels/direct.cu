@@ -91,12 +91,11 @@ static int check_memory(const struct gpu_direct *direct, char *err, size_t err_l
                 wanted += direct->layout.bytes;
         GPU_TRY(cudaSetDevice(gpu->device[d].ordinal));
         GPU_TRY(cudaMemGetInfo(&free_bytes, &all_bytes));
-        if (wanted <= free_bytes) continue;
-        snprintf(err, err_len,
-                 "cuda: GPU %d: the direct transport needs %" PRIu64 " bytes, %" PRIu64
-                 " are free: %" PRIu64 " bytes missing",
-                 gpu->device[d].ordinal, wanted, (uint64_t)free_bytes, wanted - free_bytes);
-        return -1;
+        const uint64_t taken = gpu->device[d].slab_bytes;
+        const uint64_t allowed = gpu->memory_bytes > taken ? gpu->memory_bytes - taken : 1;
+        if (gpu_plan_fits(gpu->device[d].ordinal, "the direct transport", wanted, free_bytes,
+                          gpu->memory_bytes == 0 ? 0 : allowed, err, err_len) != 0)
+            return -1;
     }
     return 0;
 }

@@ -95,6 +95,7 @@ extern "C" int gpu_open(const struct gpu_options *options, struct gpu **out, cha
         return -1;
     }
     gpu->mapping = options->mapping;
+    gpu->memory_bytes = options->memory_bytes;
     for (; gpu->devices < options->devices; gpu->devices++)
         if (open_device(&gpu->device[gpu->devices], (int)gpu->devices, err, err_len) != 0) break;
     if (gpu->devices < options->devices || open_paths(gpu, err, err_len) != 0) {

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "kernels/mapping.h"
+#include "kernels/plan.h"
 #include "kernels/recipe.h"
 
 #ifdef __cplusplus
@@ -34,6 +35,7 @@ enum { GPU_DEVICES_MAX = 16, GPU_BUFFERS_MAX = 48, GPU_TOPK_MAX = 32 };
 struct gpu_options {
     uint32_t devices; /* GPUs to use, 1..what is there. */
     enum gpu_mapping mapping;
+    uint64_t memory_bytes; /* Most that may be taken on each GPU; 0: what is free. */
 };
 
 struct gpu_info {
@@ -61,13 +63,7 @@ int gpu_flush(struct gpu *gpu, char *err, size_t err_len);
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-struct gpu_part {
-    const uint64_t *rank_start; /* [ranks + 1]: rows of each rank. NULL: on every GPU alike... */
-    uint64_t rows;              /* ...this many. */
-    uint64_t row_bytes;
-};
-
-/* Give memory to all buffers at once, sized by these rows; what earlier plans held is gone. When a
+/* Give memory to all parts (kernels/plan.h) at once; what earlier plans held is gone. When a
  * GPU has less than its share, nothing is taken and err says how many bytes are missing. */
 int gpu_plan(struct gpu *gpu, uint32_t ranks, const struct gpu_part *parts, uint32_t count,
              char *err, size_t err_len);

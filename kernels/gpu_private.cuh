@@ -45,7 +45,8 @@ struct gpu {
     uint32_t buffers; /* Of the current plan. */
     uint32_t ranks;   /* Of the current plan. */
     enum gpu_mapping mapping;
-    uint64_t *stamps; /* gpu_deliver: per row of the target, the last call that wrote it. */
+    uint64_t memory_bytes; /* Of gpu_options. */
+    uint64_t *stamps;      /* gpu_deliver: per row of the target, the last call that wrote it. */
     uint64_t stamp_rows;
     uint64_t stamp;
     struct gpu_address_move *moves; /* gpu_deliver: the call's moves, as addresses. */

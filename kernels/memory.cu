@@ -1,13 +1,6 @@
 /* kernels/memory.cu - one slab a GPU, planned for all buffers before any is taken. */
 #include "kernels/gpu_private.cuh"
 
-enum { ALIGNMENT = 256 };
-
-static uint64_t round_up(uint64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 /* Copies the rows of each rank and numbers them among their GPU's. */
 static int place_ranks(const struct gpu *gpu, const struct gpu_part *part,
                        struct gpu_buffer *buffer, char *err, size_t err_len)
@@ -55,35 +48,16 @@ static int place_buffer(const struct gpu *gpu, const struct gpu_part *part,
     return 0;
 }
 
-/* Bytes of the plan on one GPU, or UINT64_MAX when they are beyond counting. */
-static uint64_t plan_bytes(const struct gpu *gpu, uint32_t device)
-{
-    uint64_t sum = 0;
-    for (uint32_t b = 0; b < gpu->buffers; b++) {
-        const struct gpu_buffer *buffer = &gpu->buffer[b];
-        uint64_t bytes = 0;
-        if (__builtin_mul_overflow(buffer->rows_at[device], buffer->row_bytes, &bytes) ||
-            bytes > UINT64_MAX / 2 - sum)
-            return UINT64_MAX;
-        sum += round_up(bytes);
-    }
-    return sum;
-}
-
 /* Is there room for the slab? What the old slab holds comes back first. */
-static int check_room(const struct gpu_device *device, uint64_t bytes, char *err, size_t err_len)
+static int check_room(const struct gpu *gpu, uint32_t d, uint64_t bytes, char *err, size_t err_len)
 {
+    const struct gpu_device *device = &gpu->device[d];
     size_t free_bytes = 0, all_bytes = 0;
 
     GPU_TRY(cudaSetDevice(device->ordinal));
     GPU_TRY(cudaMemGetInfo(&free_bytes, &all_bytes));
-    const uint64_t room = free_bytes + device->slab_bytes;
-    if (bytes <= room) return 0;
-    snprintf(err, err_len,
-             "cuda: GPU %d: this layer needs %" PRIu64 " bytes, %" PRIu64 " are free: %" PRIu64
-             " bytes missing",
-             device->ordinal, bytes, room, bytes - room);
-    return -1;
+    return gpu_plan_fits(device->ordinal, "this layer", bytes, free_bytes + device->slab_bytes,
+                         gpu->memory_bytes, err, err_len);
 }
 
 static int grow_slab(struct gpu_device *device, uint64_t bytes, char *err, size_t err_len)
@@ -110,8 +84,8 @@ extern "C" int gpu_plan(struct gpu *gpu, uint32_t ranks, const struct gpu_part *
     for (uint32_t b = 0; b < count; b++)
         if (place_buffer(gpu, &parts[b], &gpu->buffer[b], err, err_len) != 0) return -1;
     for (uint32_t d = 0; d < gpu->devices; d++) {
-        bytes[d] = plan_bytes(gpu, d);
-        if (check_room(&gpu->device[d], bytes[d], err, err_len) != 0) return -1;
+        bytes[d] = gpu_plan_bytes(gpu->mapping, gpu->devices, ranks, parts, count, d);
+        if (check_room(gpu, d, bytes[d], err, err_len) != 0) return -1;
     }
     for (uint32_t d = 0; d < gpu->devices; d++) {
         uint64_t at = 0;
@@ -119,7 +93,7 @@ extern "C" int gpu_plan(struct gpu *gpu, uint32_t ranks, const struct gpu_part *
         for (uint32_t b = 0; b < count; b++) {
             struct gpu_buffer *buffer = &gpu->buffer[b];
             buffer->at[d] = gpu->device[d].slab + at;
-            at += round_up(buffer->rows_at[d] * buffer->row_bytes);
+            at += gpu_plan_align(buffer->rows_at[d] * buffer->row_bytes);
         }
         assert(at == bytes[d]);
     }

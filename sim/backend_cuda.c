@@ -21,8 +21,8 @@
 static int cuda_open_at(const struct sim_backend_ops *self, const struct sim_backend_place *place,
                         void **state_out, char *err, size_t err_len)
 {
-    const struct gpu_options options = {place->gpus,
-                                        place->interleave ? GPU_MAP_ROUND_ROBIN : GPU_MAP_BLOCKS};
+    const struct gpu_options options = {
+        place->gpus, place->interleave ? GPU_MAP_ROUND_ROBIN : GPU_MAP_BLOCKS, place->gpu_bytes};
     struct gpu *gpu = NULL;
 
     (void)self;

@@ -375,7 +375,7 @@ static int run_normal_shapes(struct bench *bench, uint32_t rounds, char *err, si
 
 int sim_bench_direct_run(uint32_t rounds, struct sim_bench_direct *out, char *err, size_t err_len)
 {
-    const struct gpu_options options = {RANKS, GPU_MAP_BLOCKS};
+    const struct gpu_options options = {.devices = RANKS, .mapping = GPU_MAP_BLOCKS};
     struct gpu_info info;
     struct bench bench;
     int status = -1;

@@ -24,8 +24,10 @@ static inline int test_gpu_places(void)
 
 static inline struct gpu *test_gpu_open(int place)
 {
-    const struct gpu_options options = {place == 0 ? 1 : test_gpu_count(),
-                                        place == 2 ? GPU_MAP_ROUND_ROBIN : GPU_MAP_BLOCKS};
+    const struct gpu_options options = {
+        .devices = place == 0 ? 1 : test_gpu_count(),
+        .mapping = place == 2 ? GPU_MAP_ROUND_ROBIN : GPU_MAP_BLOCKS,
+    };
     struct gpu *gpu = NULL;
     char err[256] = "";
     ck_assert_msg(gpu_open(&options, &gpu, err, sizeof err) == 0, "%s", err);
