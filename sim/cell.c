@@ -63,12 +63,15 @@ static int take_routing(struct sim_cell *cell, const struct sim_source *source, 
     return 0;
 }
 
-/* Launch instants of one direction, with the scenario's delays. */
+/* Launch instants of one direction, with skew before dispatch and the scenario's delays. */
 static void set_starts(struct sim_cell *cell, enum sim_direction direction,
                        const uint64_t *ready_ps)
 {
     const struct sim_scenario *scenario = &cell->plan->scenario;
     memcpy(cell->start_ps[direction], ready_ps, cell->plan->ranks * sizeof *ready_ps);
+    if (direction == SIM_DISPATCH)
+        sim_skew_add(&cell->plan->skew, cell->plan->settings.seed, cell->step, cell->layer,
+                     cell->plan->ranks, cell->start_ps[direction]);
     for (uint32_t f = 0; f < scenario->count; f++) {
         const struct sim_fault *fault = &scenario->faults[f];
         if (fault->kind == SIM_FAULT_DELAY && fault->step == cell->step &&
@@ -78,13 +81,10 @@ static void set_starts(struct sim_cell *cell, enum sim_direction direction,
     }
 }
 
-static int time_direction(struct sim_cell *cell, enum sim_direction direction,
-                          struct sim_engine *engine, char *err, size_t err_len)
+struct sim_exchange sim_cell_exchange(const struct sim_cell *cell, enum sim_direction direction)
 {
     const struct sim_plan *plan = cell->plan;
-    struct sim_timing *timing = &cell->timing[direction];
-    const uint64_t messages = cell->traffic.message_count[direction];
-    const struct sim_exchange exchange = {
+    return (struct sim_exchange){
         .machine = &plan->machine,
         .traffic = &cell->traffic,
         .direction = direction,
@@ -92,16 +92,24 @@ static int time_direction(struct sim_cell *cell, enum sim_direction direction,
         .payload_bytes = direction == SIM_COMBINE ? 2 : ref_recipe_payload_bytes(plan->recipe),
         .sms = plan->settings.sms,
         .qp_depth = plan->qp_depth,
+        .hook = plan->hook,
+        .pause_ps = plan->pause_ps,
         .start_ps = cell->start_ps[direction]};
+}
+
+static int time_direction(struct sim_cell *cell, enum sim_direction direction,
+                          struct sim_engine *engine, char *err, size_t err_len)
+{
+    const struct sim_exchange exchange = sim_cell_exchange(cell, direction);
+    struct sim_timing *timing = &cell->timing[direction];
+    const uint64_t messages = cell->traffic.message_count[direction];
 
     if (timing->land_ps == NULL || timing->message_max < messages) {
         sim_timing_close(timing);
-        if (sim_timing_open(timing, plan->ranks, messages + messages / 8, err, err_len) != 0)
+        if (sim_timing_open(timing, cell->plan->ranks, messages + messages / 8, err, err_len) != 0)
             return -1;
     }
-    sim_engine_reset(engine);
-    return plan->mode == SIM_MODE_LL ? sim_ll_time(engine, &exchange, timing, err, err_len)
-                                     : sim_normal_time(engine, &exchange, timing, err, err_len);
+    return sim_exchange_time(engine, &exchange, timing, err, err_len);
 }
 
 static int build_schedules(struct sim_cell *cell, char *err, size_t err_len)

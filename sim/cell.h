@@ -42,6 +42,9 @@ int sim_cell_prepare(struct sim_cell *cell, const struct sim_source *source, uin
                      uint32_t layer, struct sim_engine *engine, uint64_t *ready_ps, char *err,
                      size_t err_len);
 
+/* One direction's exchange, as prepare timed it. Borrows from the cell. */
+struct sim_exchange sim_cell_exchange(const struct sim_cell *cell, enum sim_direction direction);
+
 /* Move the cell's bytes and fill checks. 0, or -1 with err. */
 int sim_cell_play(struct sim_cell *cell, struct sim_datapath *path, char *err, size_t err_len);
 

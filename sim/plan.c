@@ -90,6 +90,25 @@ bad:
     return -1;
 }
 
+/* When ranks start, and whether their kernels come in halves. */
+static int choose_starts(struct sim_plan *plan, char *err, size_t err_len)
+{
+    const char *hook = plan->settings.hook;
+    if (sim_skew_parse(plan->settings.skew, plan->ranks, &plan->skew, err, err_len) != 0) return -1;
+    plan->hook = strcmp(hook, "none") != 0;
+    if (plan->hook && sim_skew_parse_us(hook, &plan->pause_ps) != 0) {
+        snprintf(err, err_len, "--hook: %.24s: must be none or microseconds from 0 to %d", hook,
+                 SIM_SKEW_US_MAX);
+        return -1;
+    }
+    if (plan->hook && plan->mode != SIM_MODE_LL) {
+        snprintf(err, err_len,
+                 "--hook: send and receive are apart in low latency alone: --mode ll");
+        return -1;
+    }
+    return 0;
+}
+
 static int check_rules(struct sim_plan *plan, char *err, size_t err_len)
 {
     struct sim_rules_input input;
@@ -225,6 +244,7 @@ int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, ui
         return -1;
     }
     if (check_faults(plan, err, err_len) != 0) return -1;
+    if (choose_starts(plan, err, err_len) != 0) return -1;
     if (check_transport(plan, err, err_len) != 0) return -1;
     plan->ranks_per_node = plan->ranks / plan->nodes;
     for (uint32_t r = 0; r < plan->ranks; r++)

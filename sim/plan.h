@@ -13,6 +13,7 @@
 #include "sim/model.h"
 #include "sim/scenario.h"
 #include "sim/settings.h"
+#include "sim/skew.h"
 #include "sim/traffic.h"
 
 enum { SIM_LAYERS_MAX = 1024, SIM_NOTES_MAX = 8 };
@@ -22,6 +23,9 @@ struct sim_plan {
     struct fabric_machine machine;
     struct sim_model model;
     struct sim_scenario scenario;
+    struct sim_skew skew;
+    bool hook;          /* LL: send and receive halves are kernels of their own. */
+    uint64_t pause_ps;  /* Hook mode: other work between them. */
     enum sim_mode mode; /* LL or NORMAL: auto is decided. */
     enum ref_recipe recipe;
     enum sim_expert expert;

@@ -63,6 +63,26 @@ static int record_wrong(struct trace_db *db, const struct sim_cell *cell, char *
     return 0;
 }
 
+/* A rank's kernel as a span, or in hook mode its two, the second behind the pause. */
+static int record_kernels(struct trace_db *db, const struct sim_cell *cell,
+                          enum sim_direction direction, struct trace_span *span, char *err,
+                          size_t err_len)
+{
+    static const char *const HALVES[SIM_DIRECTIONS][2] = {{"dispatch_send", "dispatch_recv"},
+                                                          {"combine_send", "combine_recv"}};
+    const struct sim_timing *timing = &cell->timing[direction];
+    if (!cell->plan->hook) return trace_db_span(db, span, err, err_len);
+    const uint64_t end_ps = span->end_ps;
+    span->op = HALVES[direction][0];
+    span->end_ps = span->start_ps + timing->send_ps[span->rank];
+    if (trace_db_span(db, span, err, err_len) != 0) return -1;
+    span->op = HALVES[direction][1];
+    span->start_ps = end_ps - timing->recv_ps[span->rank];
+    span->end_ps = end_ps;
+    span->bytes = span->rows = 0; /* Counted where they were sent. */
+    return trace_db_span(db, span, err, err_len);
+}
+
 /* What each rank's kernel did: when, and the rows and bytes that it sent. */
 static int record_ranks(struct trace_db *db, const struct sim_cell *cell,
                         enum sim_direction direction, const struct sim_pair_bytes *pairs, char *err,
@@ -78,7 +98,7 @@ static int record_ranks(struct trace_db *db, const struct sim_cell *cell,
             span.bytes += pairs[(size_t)r * ranks + dst].wire;
             span.rows += pairs[(size_t)r * ranks + dst].messages;
         }
-        if (trace_db_span(db, &span, err, err_len) != 0) return -1;
+        if (record_kernels(db, cell, direction, &span, err, err_len) != 0) return -1;
         const struct trace_wait wait = {cell->step, cell->layer,        OPS[direction],
                                         r,          timing->awaited[r], timing->wait_ps[r]};
         if (wait.awaited == r || wait.wait_ps == 0) continue;

@@ -31,6 +31,8 @@ struct sim_settings {
     char weights[SIM_PATH_MAX]; /* none | FILE */
     char after[16];
     char scenario[SIM_PATH_MAX];
+    char skew[64]; /* none | normal:US | late:RANK:US (sim/skew.h). */
+    char hook[32]; /* none | US of other work between the halves. */
     char detail[16];
     char backend[SIM_PATH_MAX]; /* none | ref | cuda | PATH.so */
     char transport[16];         /* driven | direct */

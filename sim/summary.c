@@ -87,14 +87,16 @@ void sim_summary_add(struct sim_summary *summary, const struct sim_cell *cell, u
     summary->steps = cell->step + 1;
     for (int d = 0; d < SIM_DIRECTIONS; d++) {
         const struct sim_timing *timing = &cell->timing[d];
+        const struct sim_exchange exchange = sim_cell_exchange(cell, (enum sim_direction)d);
         uint64_t slowest = 0;
         for (uint32_t r = 0; r < ranks; r++) {
-            const uint64_t took = timing->end_ps[r] - cell->start_ps[d][r];
+            const uint64_t took = sim_timing_took_ps(timing, &exchange, r);
             if (took > slowest) slowest = took;
             if (timing->end_ps[r] > summary->end_ps) summary->end_ps = timing->end_ps[r];
         }
         layer->slowest_ps[d][cell->step] = slowest;
-        layer->floor_ps[d][cell->step] = timing->floor_ps;
+        /* In hook mode rows move while neither kernel runs: no floor. */
+        layer->floor_ps[d][cell->step] = exchange.hook ? 0 : timing->floor_ps;
         summary->events += timing->events;
         sim_bytes_add(&cell->traffic, pairs + (size_t)d * ranks * ranks, &layer->bytes);
     }

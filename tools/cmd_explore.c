@@ -23,10 +23,12 @@ static const char *const TAKEN_BY[FLAGS] = {"", "sentinel", "sentinel", "qp", "q
 
 static const struct command_spec spec = {
     .name = "explore",
-    .arguments = "sentinel|qp|buffers",
-    .summary = "Walk every interleaving of a low-latency protocol: its completion counter, its\n"
-               "queue pair's ring, or its two buffers. Prints safe (exit status 0), or the\n"
-               "shortest schedule that breaks it and the rows that then are wrong (1).",
+    .arguments = "sentinel|qp|buffers|skew",
+    .summary =
+        "Walk every interleaving of a low-latency protocol: its completion counter, its\n"
+        "queue pair's ring, or its two buffers. Prints safe (exit status 0), or the\n"
+        "shortest schedule that breaks it and the rows that then are wrong (1). explore skew\n"
+        "(see its own --help) shows what late ranks do to a kernel's time.",
     .example = "epsim explore sentinel --tokens 1025 --ordering unordered",
     .flags = flags,
     .arguments_min = 1,
@@ -192,6 +194,7 @@ int cmd_explore(int argc, char **argv)
     struct sim_explore_ask ask;
     struct sim_exploration exploration;
     char err[256] = "";
+    if (argc > 1 && strcmp(argv[1], "skew") == 0) return cmd_explore_skew(argc - 1, argv + 1);
     int status = command_line_parse(&spec, argc, argv, &line);
 
     if (status >= 0) return status;

@@ -2,10 +2,10 @@
 #include "tools/play.h"
 
 static const char *const OPTIONS[] = {
-    "offsets", "weights", "model",     "machine", "ep",       "nodes",        "mode",
-    "recipe",  "tokens",  "capacity",  "steps",   "layers",   "qp-depth",     "sms",
-    "expert",  "backend", "after",     "allow",   "scenario", "detail",       "overlap",
-    "seed",    "threads", "transport", "gpus",    "mapping",  "time-limit-s", NULL};
+    "offsets", "weights",   "model",    "machine", "ep",           "nodes",  "mode",    "recipe",
+    "tokens",  "capacity",  "steps",    "layers",  "qp-depth",     "sms",    "expert",  "backend",
+    "after",   "allow",     "scenario", "skew",    "hook",         "detail", "overlap", "seed",
+    "threads", "transport", "gpus",     "mapping", "time-limit-s", NULL};
 
 static const struct command_spec SPEC = {
     .name = "replay",

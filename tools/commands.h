@@ -69,6 +69,7 @@ int cmd_diff(int argc, char **argv);
 int cmd_accuracy(int argc, char **argv);
 int cmd_calibrate(int argc, char **argv);
 int cmd_explore(int argc, char **argv);
+int cmd_explore_skew(int argc, char **argv); /* explore's first argument is argv[0]: skew. */
 int cmd_export(int argc, char **argv);
 int cmd_eplb(int argc, char **argv);
 int cmd_report(int argc, char **argv);
