@@ -153,35 +153,57 @@ static void draw_weighted(struct sim_rng *rng, const uint64_t *cumulative, uint3
     draw_uniform(rng, experts, topk, have, row); /* Extreme skew: fill up evenly. */
 }
 
-/* Best topk of scores, descending, among experts whose node is kept. */
+/* Experts of kept nodes (best above 0) that score above the floor, ascending; returns how many. */
+static uint32_t above_floor(const struct sim_generator *generator, const uint32_t *scores,
+                            const uint32_t *best, uint32_t floor, uint32_t *experts)
+{
+    const uint32_t per_node = generator->experts / generator->nodes;
+    uint32_t count = 0;
+    for (uint32_t n = 0; n < generator->nodes; n++) {
+        if (best[n] == 0) continue;
+        for (uint32_t e = n * per_node; e < (n + 1) * per_node; e++) {
+            experts[count] = e; /* Kept or written over: no branch for a coin to mislead. */
+            count += scores[e] > floor;
+        }
+    }
+    return count;
+}
+
+/* Best topk of scores, descending, among experts whose node is kept; equals by lowest index. */
 static void draw_limited(const struct sim_generator *generator, struct sim_rng *rng, int64_t *row)
 {
-    uint32_t scores[SIM_EXPERTS_MAX];
-    const uint32_t per_node = generator->experts / generator->nodes;
-    uint32_t kept = generator->nodes;
-    for (uint32_t e = 0; e < generator->experts; e++) /* 0 is "node lost", so never drawn. */
-        scores[e] = (uint32_t)(sim_rng_next(rng) >> 33) + 1;
-    while (kept > generator->parameter) { /* Lose the node whose best expert is worst. */
-        uint32_t worst = 0, worst_best = UINT32_MAX;
-        for (uint32_t n = 0; n < generator->nodes; n++) {
-            uint32_t best = 0;
-            for (uint32_t i = 0; i < per_node; i++)
-                if (scores[n * per_node + i] > best) best = scores[n * per_node + i];
-            if (best > 0 && best <= worst_best) {
-                worst = n;
-                worst_best = best;
-            }
-        }
-        memset(scores + (size_t)worst * per_node, 0, per_node * sizeof scores[0]);
-        kept--;
+    uint32_t scores[SIM_EXPERTS_MAX], best[SIM_EXPERTS_MAX], experts[SIM_EXPERTS_MAX + 1];
+    uint32_t top[REF_TOPK_MAX];
+    const uint32_t per_node = generator->experts / generator->nodes, topk = generator->topk;
+    for (uint32_t e = 0; e < generator->experts; e++)
+        scores[e] = (uint32_t)(sim_rng_next(rng) >> 33) + 1; /* 1 to 2^31. */
+    for (uint32_t n = 0; n < generator->nodes; n++) {
+        best[n] = 1;
+        for (uint32_t e = n * per_node; e < (n + 1) * per_node; e++)
+            best[n] = scores[e] > best[n] ? scores[e] : best[n];
     }
-    for (uint32_t k = 0; k < generator->topk; k++) {
-        uint32_t best = 0;
-        for (uint32_t e = 1; e < generator->experts; e++)
-            if (scores[e] > scores[best]) best = e;
-        assert(scores[best] > 0);
-        scores[best] = 0;
-        row[k] = best;
+    for (uint32_t kept = generator->nodes; kept > generator->parameter; kept--) {
+        uint32_t worst = generator->nodes; /* Lose the node whose best expert is worst. */
+        for (uint32_t n = 0; n < generator->nodes; n++)
+            if (best[n] > 0 && (worst == generator->nodes || best[n] <= best[worst])) worst = n;
+        best[worst] = 0;
+    }
+    /* A few times topk are expected above this floor; where too few are, all count. */
+    const uint64_t share = (UINT64_C(4) * topk << 31) / generator->experts;
+    const uint32_t floor = share < UINT64_C(1) << 31 ? (uint32_t)((UINT64_C(1) << 31) - share) : 0;
+    uint32_t count = above_floor(generator, scores, best, floor, experts), have = 0;
+    if (count < topk) count = above_floor(generator, scores, best, 0, experts);
+    assert(count >= topk);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t score = scores[experts[i]];
+        if (have == topk && score <= top[topk - 1]) continue;
+        uint32_t at = have < topk ? have++ : topk - 1;
+        for (; at > 0 && top[at - 1] < score; at--) {
+            top[at] = top[at - 1];
+            row[at] = row[at - 1];
+        }
+        top[at] = score;
+        row[at] = experts[i];
     }
 }
 

@@ -76,6 +76,7 @@ struct normal_ring {
     uint32_t taken;  /* The receiver has begun with them. */
     uint32_t head;   /* Freed by the receiver. */
     bool waiting;    /* The sender waits for the head. */
+    uint64_t first;  /* Its rows in the plan's list, where the model keeps that here. */
 };
 
 /* One rank's last moments. */

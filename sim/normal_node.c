@@ -33,15 +33,15 @@ struct node {
 
 static uint32_t ring_source(const struct node *node, uint64_t q)
 {
-    return (uint32_t)(q / node->channels / node->ranks);
+    return (uint32_t)q / node->channels / node->ranks;
 }
 static uint32_t ring_destination(const struct node *node, uint64_t q)
 {
-    return (uint32_t)(q / node->channels % node->ranks);
+    return (uint32_t)q / node->channels % node->ranks;
 }
 static uint32_t ring_channel(const struct node *node, uint64_t q)
 {
-    return (uint32_t)(q % node->channels);
+    return (uint32_t)q % node->channels;
 }
 static uint64_t ring_index(const struct node *node, uint32_t source, uint32_t destination,
                            uint32_t channel)
@@ -53,18 +53,9 @@ static bool ring_remote(const struct node *node, uint64_t q)
     return ring_source(node, q) != ring_destination(node, q);
 }
 
-/* The first of the ring's rows in the plan: combine walks dispatch's queue from its far end. */
-static uint64_t ring_first(const struct node *node, uint64_t q)
-{
-    const struct normal_queues *level0 = &node->run->plan->level0;
-    return level0
-        ->first[node->run->combine ? normal_queue_index(level0, ring_destination(node, q),
-                                                        ring_source(node, q), ring_channel(node, q))
-                                   : q];
-}
 static const uint32_t *ring_positions(const struct node *node, uint64_t q)
 {
-    return node->run->plan->level0.position + ring_first(node, q);
+    return node->run->plan->level0.position + node->rings[q].first;
 }
 
 /* Rows of the next chunk, and whether the ring has the slots that the sender asks for: dispatch
@@ -112,7 +103,7 @@ static void on_send(struct node *node, uint64_t q, uint64_t now_ps)
         done_ps = normal_max(done_ps, normal_link(run, source, destination, start_ps, rows));
     done_ps += costs->publish_ps;
     const uint64_t land_ps = done_ps + (remote ? costs->flight_ps : 0);
-    const uint64_t first = ring_first(node, q) + ring->sent;
+    const uint64_t first = ring->first + ring->sent;
     normal_log(&run->rows0, first, first + rows, start_ps, land_ps);
     ring->sent += rows;
     sim_engine_schedule(run->engine, land_ps, LAND, (uint32_t)q, ring->sent);
@@ -263,10 +254,12 @@ int normal_node_run(const struct normal_run *run, char *err, size_t err_len)
     }
     for (uint64_t q = 0; q < queues; q++) {
         const uint64_t from = ring_source(&node, q), to = ring_destination(&node, q);
+        /* Combine walks dispatch's queue from its far end. */
         const uint64_t p = run->combine ? normal_queue_index(&plan->level0, (uint32_t)to,
                                                              (uint32_t)from, ring_channel(&node, q))
                                         : q;
         node.rings[q].rows = (uint32_t)(plan->level0.first[p + 1] - plan->level0.first[p]);
+        node.rings[q].first = plan->level0.first[p];
         if (node.rings[q].rows > 0)
             sim_engine_schedule(run->engine, run->begin_ps, SEND, (uint32_t)q, 0);
     }

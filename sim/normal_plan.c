@@ -5,42 +5,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { EXPERTS_MAX = 4096 };
+
 struct scan {
     const struct sim_traffic *traffic;
     struct normal_plan *plan;
     uint64_t *next0, *next1; /* Rows seen, by queue: counts, or the place of the next row. */
-    uint64_t *base0;         /* [nodes]: first place of the level-0 queues of this channel. */
     uint32_t *seen_rank, *seen_node; /* Stamp of the last token that chose it. */
     uint32_t stamp;
     bool fill;
+    uint16_t rank_of[EXPERTS_MAX],
+        node_of[EXPERTS_MAX]; /* By table, as divisions would cost most. */
 };
 
-static uint32_t *rank_stamps(struct scan *scan, uint32_t rank)
-{
-    return &scan->seen_rank[rank];
-}
-
-/* One selection: the first of a token on a rank (and on its node) is a row. */
+/* One selection of a token of source: the first on a rank (and on its node) is a row. */
 static void visit(struct scan *scan, uint32_t source, uint32_t channel, uint32_t offset,
-                  uint32_t rank)
+                  int64_t expert)
 {
     struct normal_plan *plan = scan->plan;
-    if (*rank_stamps(scan, rank) == scan->stamp) return;
-    *rank_stamps(scan, rank) = scan->stamp;
-    if (plan->nodes == 1) {
-        const uint64_t q = normal_queue_index(&plan->level0, source, rank, channel);
-        if (scan->fill) plan->level0.position[scan->next0[q]] = offset;
-        scan->next0[q]++;
-        return;
-    }
-    const uint32_t node = rank / plan->ranks_per_node;
-    const uint64_t q0 = normal_queue_index(&plan->level0, source, node, channel);
-    const uint64_t q1 = normal_queue_index(&plan->level1, source, rank, channel);
-    if (scan->seen_node[node] != scan->stamp) {
+    const uint32_t rank = scan->rank_of[expert], node = scan->node_of[expert];
+    if (scan->seen_rank[rank] == scan->stamp) return;
+    scan->seen_rank[rank] = scan->stamp;
+    const uint32_t to = plan->nodes == 1 ? rank : node;
+    const uint64_t q0 = normal_queue_index(&plan->level0, source, to, channel);
+    if (plan->nodes == 1 || scan->seen_node[node] != scan->stamp) {
         scan->seen_node[node] = scan->stamp;
         if (scan->fill) plan->level0.position[scan->next0[q0]] = offset;
         scan->next0[q0]++;
     }
+    if (plan->nodes == 1) return;
+    const uint64_t q1 = normal_queue_index(&plan->level1, source, rank, channel);
     if (scan->fill)
         plan->level1.position[scan->next1[q1]] =
             (uint32_t)(scan->next0[q0] - 1 - plan->level0.first[q0]);
@@ -51,17 +45,17 @@ static void scan_tokens(struct scan *scan)
 {
     const struct sim_traffic *traffic = scan->traffic;
     struct normal_plan *plan = scan->plan;
-    const uint32_t local = traffic->experts / traffic->ranks;
+    const uint32_t topk = traffic->topk, experts = traffic->experts;
     for (uint32_t source = 0; source < plan->ranks; source++) {
-        const int64_t *row = traffic->topk_idx + traffic->token_start[source] * traffic->topk;
+        const int64_t *row = traffic->topk_idx + traffic->token_start[source] * topk;
         uint32_t token = 0;
         for (uint32_t channel = 0; channel < plan->channels; channel++) {
             const uint32_t span = normal_span(plan->tokens[source], plan->channels, channel);
-            for (uint32_t offset = 0; offset < span; offset++, token++, row += traffic->topk) {
+            for (uint32_t offset = 0; offset < span; offset++, token++, row += topk) {
                 scan->stamp++;
-                for (uint32_t k = 0; k < traffic->topk; k++)
-                    if (row[k] >= 0 && row[k] < traffic->experts)
-                        visit(scan, source, channel, offset, (uint32_t)row[k] / local);
+                for (uint32_t k = 0; k < topk; k++)
+                    if (row[k] >= 0 && row[k] < experts)
+                        visit(scan, source, channel, offset, row[k]);
             }
         }
         assert(token == plan->tokens[source]);
@@ -106,8 +100,13 @@ int normal_plan_open(const struct sim_traffic *traffic, uint32_t channels, uint3
     const uint32_t nodes = traffic->nodes;
     const uint64_t count0 = (uint64_t)ranks * (nodes == 1 ? ranks : nodes) * channels;
     const uint64_t count1 = nodes == 1 ? 0 : (uint64_t)ranks * ranks * channels;
-    struct scan scan = {traffic, plan, NULL, NULL, NULL, NULL, NULL, 0, false};
+    struct scan scan = {.traffic = traffic, .plan = plan};
 
+    assert(traffic->experts <= EXPERTS_MAX && ranks <= UINT16_MAX);
+    for (uint32_t e = 0; e < traffic->experts; e++) {
+        scan.rank_of[e] = (uint16_t)(e / (traffic->experts / ranks));
+        scan.node_of[e] = (uint16_t)(scan.rank_of[e] / traffic->ranks_per_node);
+    }
     memset(plan, 0, sizeof *plan);
     plan->ranks = ranks;
     plan->ranks_per_node = traffic->ranks_per_node;

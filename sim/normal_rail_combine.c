@@ -40,7 +40,10 @@ struct combine {
     struct rail *rails;
     struct home *homes;
     struct warp *warps;
-    struct normal_ring *rings; /* Level-1 queue (home rank, sender rank, channel). */
+    struct normal_ring *rings; /* [rail][GPU of the rail's node]: what that GPU sends it. */
+    uint32_t *lacking;         /* Like rings: the first row of the rail that has yet to land. */
+    uint32_t *held;            /* Like rings: the row that the ring's next slot to free is of. */
+    uint8_t *parts;            /* Per row of a rail: GPUs that contribute. */
     uint32_t *taken_home;      /* Per rail: partial sums whose token is begun at home. */
 };
 
@@ -48,18 +51,25 @@ static uint64_t rail_index(const struct combine *c, uint32_t home, uint32_t node
 {
     return normal_queue_index(&c->run->plan->level0, home, node, channel);
 }
-static uint64_t ring_index(const struct combine *c, uint32_t home, uint32_t sender,
-                           uint32_t channel)
+/* The plan's queue behind a ring: (home rank, sender rank, channel). */
+static uint64_t ring_queue(const struct combine *c, uint64_t ring)
 {
-    return normal_queue_index(&c->run->plan->level1, home, sender, channel);
+    const uint32_t q = (uint32_t)(ring / c->size), gpu = (uint32_t)(ring % c->size);
+    const uint32_t node = q / c->channels % c->nodes, home = q / c->channels / c->nodes;
+    return normal_queue_index(&c->run->plan->level1, home, node * c->size + gpu, q % c->channels);
+}
+/* The row of the rail that row n of the ring is of; UINT32_MAX behind the last. */
+static uint32_t ring_row(const struct combine *c, const struct normal_ring *ring, uint32_t n)
+{
+    return n == ring->rows ? UINT32_MAX : c->run->plan->level1.position[ring->first + n];
 }
 static uint32_t rail_home(const struct combine *c, uint64_t q)
 {
-    return (uint32_t)(q / c->channels / c->nodes);
+    return (uint32_t)q / c->channels / c->nodes;
 }
 static uint32_t rail_forwarder(const struct combine *c, uint64_t q)
 {
-    return (uint32_t)(q / c->channels % c->nodes) * c->size + rail_home(c, q) % c->size;
+    return (uint32_t)q / c->channels % c->nodes * c->size + rail_home(c, q) % c->size;
 }
 
 /* --- send ---------------------------------------------------------------------------------- */
@@ -68,17 +78,19 @@ static uint32_t rail_forwarder(const struct combine *c, uint64_t q)
 static void send(struct combine *c, uint64_t w, uint64_t now_ps)
 {
     struct warp *warp = &c->warps[w];
-    const uint32_t channel = (uint32_t)(w % c->channels);
-    const uint32_t sender = (uint32_t)(w / c->channels / c->size);
-    const uint32_t forwarder = sender / c->size * c->size + (uint32_t)(w / c->channels % c->size);
+    const uint32_t channel = (uint32_t)w % c->channels, pair = (uint32_t)w / c->channels;
+    const uint32_t sender = pair / c->size;
+    const uint32_t forwarder = sender - sender % c->size + pair % c->size;
     const bool remote = sender != forwarder;
     const uint32_t slots = c->run->nvl_slots / c->nodes;
 
     if (warp->busy) return;
     for (uint32_t i = 0; i < c->nodes; i++) {
         const uint32_t node = (warp->next_node + i) % c->nodes;
-        const uint64_t q = ring_index(c, node * c->size + forwarder % c->size, sender, channel);
-        struct normal_ring *ring = &c->rings[q];
+        const uint32_t home = node * c->size + forwarder % c->size;
+        const uint64_t r =
+            rail_index(c, home, sender / c->size, channel) * c->size + sender % c->size;
+        struct normal_ring *ring = &c->rings[r];
         const uint32_t rows =
             normal_min(normal_min(c->run->nvl_chunk, slots), ring->rows - ring->sent);
         if (rows == 0 || ring->sent + rows > ring->head + slots) continue;
@@ -90,13 +102,13 @@ static void send(struct combine *c, uint64_t w, uint64_t now_ps)
             done_ps = normal_max(done_ps, normal_link(c->run, sender, forwarder, start_ps, rows));
         done_ps += c->costs->publish_ps;
         const uint64_t land_ps = done_ps + (remote ? c->costs->flight_ps : 0);
-        const uint64_t first = c->run->plan->level1.first[q] + ring->sent;
+        const uint64_t first = ring->first + ring->sent;
         normal_log(&c->run->rows1, first, first + rows, start_ps, land_ps);
         ring->sent += rows;
         warp->busy = true;
         warp->next_node = (node + 1) % c->nodes;
         sim_engine_schedule(c->run->engine, done_ps, SEND, (uint32_t)w, 0);
-        sim_engine_schedule(c->run->engine, land_ps, NVL_LAND, (uint32_t)q, ring->sent);
+        sim_engine_schedule(c->run->engine, land_ps, NVL_LAND, (uint32_t)r, ring->sent);
         return;
     }
 }
@@ -106,33 +118,18 @@ static void send(struct combine *c, uint64_t w, uint64_t now_ps)
 /* The first row of the rail that still lacks a contribution. */
 static uint32_t whole_rows(const struct combine *c, uint64_t q)
 {
-    const struct normal_queues *level1 = &c->run->plan->level1;
-    const uint32_t home = rail_home(c, q), channel = (uint32_t)(q % c->channels);
-    const uint32_t first = (uint32_t)(q / c->channels % c->nodes) * c->size;
     uint32_t whole = c->rails[q].rows;
-    for (uint32_t gpu = 0; gpu < c->size; gpu++) {
-        const uint64_t r = ring_index(c, home, first + gpu, channel);
-        const struct normal_ring *ring = &c->rings[r];
-        if (ring->landed == ring->rows) continue;
-        const uint32_t next = level1->position[level1->first[r] + ring->landed];
-        if (next < whole) whole = next;
-    }
+    for (uint32_t gpu = 0; gpu < c->size; gpu++)
+        whole = normal_min(whole, c->lacking[q * c->size + gpu]);
     return whole;
 }
 
-static uint32_t take_parts(struct combine *c, uint64_t q, uint32_t end)
+static uint32_t count_parts(const struct combine *c, uint64_t q, uint32_t from, uint32_t end)
 {
-    const struct normal_queues *level1 = &c->run->plan->level1;
-    const uint32_t home = rail_home(c, q), channel = (uint32_t)(q % c->channels);
-    const uint32_t first = (uint32_t)(q / c->channels % c->nodes) * c->size;
-    uint32_t parts = 0;
-    for (uint32_t gpu = 0; gpu < c->size; gpu++) {
-        const uint64_t r = ring_index(c, home, first + gpu, channel);
-        struct normal_ring *ring = &c->rings[r];
-        const uint32_t *position = level1->position + level1->first[r];
-        for (; ring->taken < ring->rows && position[ring->taken] < end; ring->taken++) parts++;
-    }
-    return parts;
+    const uint8_t *parts = c->parts + c->run->plan->level0.first[q];
+    uint32_t count = 0;
+    for (uint32_t row = from; row < end; row++) count += parts[row];
+    return count;
 }
 
 /* Start as many sums of the present chunk as have landed and find a warp. */
@@ -152,9 +149,9 @@ static void sum(struct combine *c, uint64_t q, uint64_t now_ps)
     if (whole <= rail->begun) return;
     const uint32_t tokens = normal_min(whole - rail->begun, c->warps_per_node - rail->flying);
     if (tokens == 0) return;
+    const uint32_t parts = count_parts(c, q, rail->begun, rail->begun + tokens);
     rail->begun += tokens;
     rail->flying += tokens;
-    const uint32_t parts = take_parts(c, q, rail->begun);
     const uint64_t start_ps = now_ps + c->costs->poll_ps;
     const uint32_t block = rail_forwarder(c, q) * c->channels + (uint32_t)(q % c->channels);
     const uint64_t done_ps = normal_work(&c->run->blocks[ODD][block], start_ps, parts + tokens,
@@ -165,20 +162,15 @@ static void sum(struct combine *c, uint64_t q, uint64_t now_ps)
 
 static void free_ring(struct combine *c, uint64_t q, uint32_t end, uint64_t now_ps)
 {
-    const struct normal_queues *level1 = &c->run->plan->level1;
-    const uint32_t home = rail_home(c, q), channel = (uint32_t)(q % c->channels);
-    const uint32_t forwarder = rail_forwarder(c, q);
-    const uint32_t first = forwarder / c->size * c->size;
+    const uint32_t channel = (uint32_t)q % c->channels, forwarder = rail_forwarder(c, q);
+    const uint32_t first = forwarder - forwarder % c->size;
     for (uint32_t gpu = 0; gpu < c->size; gpu++) {
+        const uint64_t r = q * c->size + gpu;
         const uint32_t sender = first + gpu;
-        const uint64_t r = ring_index(c, home, sender, channel);
-        struct normal_ring *ring = &c->rings[r];
-        const uint32_t *position = level1->position + level1->first[r];
-        const uint32_t before = ring->head;
-        while (ring->head < ring->rows && position[ring->head] < end) ring->head++;
-        if (ring->head > before)
-            send(c, ((uint64_t)sender * c->size + forwarder % c->size) * c->channels + channel,
-                 now_ps + (sender != forwarder ? c->costs->flight_ps : 0));
+        if (c->held[r] >= end) continue;
+        while (c->held[r] < end) c->held[r] = ring_row(c, &c->rings[r], ++c->rings[r].head);
+        send(c, ((uint64_t)sender * c->size + forwarder % c->size) * c->channels + channel,
+             now_ps + (sender != forwarder ? c->costs->flight_ps : 0));
     }
 }
 
@@ -282,13 +274,11 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
         normal_sent(c->run, target / c->channels / c->size, now_ps);
         send(c, target, now_ps);
         break;
-    case NVL_LAND: {
+    case NVL_LAND:
         c->rings[target].landed = (uint32_t)event->payload;
-        const uint32_t sender = (uint32_t)(target / c->channels % c->ranks);
-        const uint32_t home = (uint32_t)(target / c->channels / c->ranks);
-        sum(c, rail_index(c, home, sender / c->size, target % c->channels), now_ps);
+        c->lacking[target] = ring_row(c, &c->rings[target], (uint32_t)event->payload);
+        sum(c, target / c->size, now_ps);
         break;
-    }
     case SUMMED: on_summed(c, target, event->payload, now_ps); break;
     case PUT: on_put(c, target, event->payload, now_ps); break;
     case RAIL_LAND:
@@ -306,22 +296,41 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     }
 }
 
+/* Where every ring begins, and who contributes to every row. */
+static void open_rings(struct combine *c)
+{
+    const struct normal_plan *plan = c->run->plan;
+    const uint64_t rails = (uint64_t)c->ranks * c->channels * c->nodes;
+    for (uint64_t r = 0; r < rails * c->size; r++) {
+        const uint64_t *first = &plan->level1.first[ring_queue(c, r)];
+        uint8_t *parts = c->parts + plan->level0.first[r / c->size];
+        c->rings[r].rows = (uint32_t)(first[1] - first[0]);
+        c->rings[r].first = first[0];
+        c->lacking[r] = c->held[r] = ring_row(c, &c->rings[r], 0);
+        for (uint64_t row = first[0]; row < first[1]; row++) parts[plan->level1.position[row]]++;
+    }
+}
+
 static int combine_open(struct combine *c)
 {
     const struct normal_plan *plan = c->run->plan;
     const size_t blocks = (size_t)c->ranks * c->channels;
-    const size_t rails = blocks * c->nodes, rings = blocks * c->ranks;
+    const size_t rails = blocks * c->nodes, rings = rails * c->size;
     c->rails = (struct rail *)calloc(rails, sizeof *c->rails);
     c->homes = (struct home *)calloc(blocks, sizeof *c->homes);
     c->warps = (struct warp *)calloc(blocks * c->size, sizeof *c->warps);
     c->rings = (struct normal_ring *)calloc(rings, sizeof *c->rings);
+    c->lacking = (uint32_t *)calloc(2 * rings, sizeof *c->lacking);
+    c->parts = (uint8_t *)calloc(plan->level0.first[rails] + 1, 1);
     c->taken_home = (uint32_t *)calloc(rails, sizeof *c->taken_home);
-    if (!c->rails || !c->homes || !c->warps || !c->rings || !c->taken_home) return -1;
-    assert(rails < UINT32_MAX && rings < UINT32_MAX);
+    if (!c->rails || !c->homes || !c->warps || !c->rings || !c->lacking || !c->parts ||
+        !c->taken_home)
+        return -1;
+    assert(rails < UINT32_MAX && rings < UINT32_MAX && c->size <= UINT8_MAX);
+    c->held = c->lacking + rings;
     for (size_t q = 0; q < rails; q++)
         c->rails[q].rows = (uint32_t)(plan->level0.first[q + 1] - plan->level0.first[q]);
-    for (size_t q = 0; q < rings; q++)
-        c->rings[q].rows = (uint32_t)(plan->level1.first[q + 1] - plan->level1.first[q]);
+    open_rings(c);
     for (uint32_t w = 0; w < blocks * c->size; w++)
         sim_engine_schedule(c->run->engine, c->run->begin_ps, SEND, w, 0);
     return 0;
@@ -333,6 +342,8 @@ static void combine_close(struct combine *c)
     free(c->homes);
     free(c->warps);
     free(c->rings);
+    free(c->lacking);
+    free(c->parts);
     free(c->taken_home);
 }
 

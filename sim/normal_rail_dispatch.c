@@ -29,9 +29,14 @@ struct stager { /* (rank, channel) */
     bool waiting;
 };
 
-struct warp { /* (forwarder rank, destination GPU of its node, channel) */
+struct warp { /* (forwarder rank, channel, destination GPU of its node) */
     uint32_t next_node;
     bool busy, waiting;
+};
+
+struct tap {              /* (rail, destination GPU): what its forwarder warp takes from it. */
+    uint64_t first;       /* Of its rows in the plan's list of level 1. */
+    uint32_t rows, taken; /* In all, and forwarded. */
 };
 
 struct dispatch {
@@ -42,8 +47,8 @@ struct dispatch {
     struct stager *stagers;
     struct warp *warps;
     struct normal_ring *rings; /* Like warps. */
-    uint32_t *visited;         /* [rail][destination GPU]: rows walked past. */
-    uint32_t *hits;            /* Level-1 queue: rows forwarded. */
+    struct tap *taps;          /* [rail][destination GPU] */
+    uint32_t *visited;         /* Like taps: rows walked past. */
 };
 
 static uint64_t rail_index(const struct dispatch *d, uint32_t source, uint32_t node,
@@ -54,15 +59,24 @@ static uint64_t rail_index(const struct dispatch *d, uint32_t source, uint32_t n
 static uint64_t warp_index(const struct dispatch *d, uint32_t forwarder, uint32_t gpu,
                            uint32_t channel)
 {
-    return ((uint64_t)forwarder * d->size + gpu) * d->channels + channel;
+    return ((uint64_t)forwarder * d->channels + channel) * d->size + gpu;
+}
+static uint32_t warp_forwarder(const struct dispatch *d, uint32_t w)
+{
+    return w / d->size / d->channels;
+}
+static uint32_t warp_destination(const struct dispatch *d, uint32_t w)
+{
+    const uint32_t forwarder = warp_forwarder(d, w);
+    return forwarder - forwarder % d->size + w % d->size;
 }
 static uint32_t rail_source(const struct dispatch *d, uint64_t q)
 {
-    return (uint32_t)(q / d->channels / d->nodes);
+    return (uint32_t)q / d->channels / d->nodes;
 }
 static uint32_t rail_node(const struct dispatch *d, uint64_t q)
 {
-    return (uint32_t)(q / d->channels % d->nodes);
+    return (uint32_t)q / d->channels % d->nodes;
 }
 static uint32_t rail_forwarder(const struct dispatch *d, uint64_t q)
 {
@@ -178,13 +192,10 @@ static void free_rail(struct dispatch *d, uint64_t q, uint64_t now_ps)
 /* One warp's next batch: rows of one source node, up to a chunk of those its GPU wants. */
 static void forward(struct dispatch *d, uint64_t w, uint64_t now_ps)
 {
-    const struct normal_plan *plan = d->run->plan;
     struct warp *warp = &d->warps[w];
     struct normal_ring *ring = &d->rings[w];
-    const uint32_t channel = (uint32_t)(w % d->channels);
-    const uint32_t gpu = (uint32_t)(w / d->channels % d->size);
-    const uint32_t forwarder = (uint32_t)(w / d->channels / d->size);
-    const uint32_t node = forwarder / d->size;
+    const uint32_t gpu = (uint32_t)w % d->size, channel = (uint32_t)w / d->size % d->channels;
+    const uint32_t forwarder = warp_forwarder(d, (uint32_t)w), node = forwarder / d->size;
     const uint32_t destination = node * d->size + gpu;
     const bool remote = destination != forwarder;
 
@@ -200,13 +211,12 @@ static void forward(struct dispatch *d, uint64_t w, uint64_t now_ps)
             ring->waiting = true;
             return;
         }
-        const uint64_t q1 = normal_queue_index(&plan->level1, source, destination, channel);
-        const uint32_t *position = plan->level1.position + plan->level1.first[q1];
-        const uint32_t wanted = (uint32_t)(plan->level1.first[q1 + 1] - plan->level1.first[q1]);
-        const uint32_t before = d->hits[q1];
-        uint32_t hit = before;
-        while (hit < wanted && position[hit] < landed && hit - before < d->run->nvl_chunk) hit++;
-        const uint32_t rows = hit - before;
+        struct tap *tap = &d->taps[q * d->size + gpu];
+        const uint32_t *position = d->run->plan->level1.position + tap->first;
+        uint32_t hit = tap->taken;
+        while (hit < tap->rows && position[hit] < landed && hit - tap->taken < d->run->nvl_chunk)
+            hit++;
+        const uint32_t rows = hit - tap->taken;
         const uint32_t end = rows == d->run->nvl_chunk ? position[hit - 1] + 1 : landed;
         const uint64_t start_ps = now_ps + (remote ? d->costs->credit_ps : d->costs->poll_ps) +
                                   (end - *visited) * d->costs->visit_ps;
@@ -218,9 +228,8 @@ static void forward(struct dispatch *d, uint64_t w, uint64_t now_ps)
                 normal_max(done_ps, normal_link(d->run, forwarder, destination, start_ps, rows));
         done_ps += rows > 0 ? d->costs->publish_ps : 0;
         const uint64_t land_ps = done_ps + (remote ? d->costs->flight_ps : 0);
-        normal_log(&d->run->rows1, plan->level1.first[q1] + before, plan->level1.first[q1] + hit,
-                   start_ps, land_ps);
-        d->hits[q1] = hit;
+        normal_log(&d->run->rows1, tap->first + tap->taken, tap->first + hit, start_ps, land_ps);
+        tap->taken = hit;
         *visited = end;
         ring->sent += rows;
         warp->busy = true;
@@ -236,7 +245,7 @@ static void on_forward(struct dispatch *d, uint64_t w, uint64_t q, uint64_t now_
 {
     d->warps[w].busy = false;
     free_rail(d, q, now_ps);
-    normal_ended(d->run, (uint32_t)(w / d->channels / d->size), now_ps, rail_source(d, q));
+    normal_ended(d->run, warp_forwarder(d, (uint32_t)w), now_ps, rail_source(d, q));
     forward(d, w, now_ps);
 }
 
@@ -246,13 +255,10 @@ static void drain(struct dispatch *d, uint64_t w, uint64_t now_ps)
 {
     struct normal_ring *ring = &d->rings[w];
     const uint32_t rows = ring->landed - ring->taken;
-    const uint32_t channel = (uint32_t)(w % d->channels);
-    const uint32_t forwarder = (uint32_t)(w / d->channels / d->size);
-    const uint32_t destination =
-        forwarder / d->size * d->size + (uint32_t)(w / d->channels % d->size);
     if (rows == 0 || ring->taken > ring->head) return;
     const uint64_t start_ps = now_ps + d->costs->poll_ps;
-    const uint32_t block = destination * d->channels + channel;
+    const uint32_t channel = (uint32_t)w / d->size % d->channels;
+    const uint32_t block = warp_destination(d, (uint32_t)w) * d->channels + channel;
     const uint64_t done_ps = normal_work(&d->run->blocks[ODD][block], start_ps, rows,
                                          d->costs->bulk_block_ps, rows * d->costs->bulk_chain_ps);
     ring->taken = ring->landed;
@@ -262,9 +268,8 @@ static void drain(struct dispatch *d, uint64_t w, uint64_t now_ps)
 static void on_drained(struct dispatch *d, uint64_t w, uint32_t head, uint64_t now_ps)
 {
     struct normal_ring *ring = &d->rings[w];
-    const uint32_t forwarder = (uint32_t)(w / d->channels / d->size);
-    const uint32_t destination =
-        forwarder / d->size * d->size + (uint32_t)(w / d->channels % d->size);
+    const uint32_t forwarder = warp_forwarder(d, (uint32_t)w);
+    const uint32_t destination = warp_destination(d, (uint32_t)w);
     ring->head = head;
     normal_ended(d->run, destination, now_ps, forwarder);
     if (ring->waiting && ring->sent + d->run->nvl_chunk <= ring->head + d->run->nvl_slots) {
@@ -278,6 +283,11 @@ static void on_rail_land(struct dispatch *d, uint64_t q, uint32_t landed, uint64
 {
     const uint32_t channel = (uint32_t)(q % d->channels);
     d->rails[q].landed = landed;
+    /* Eight lists far apart: ask for all before the first is read. */
+    for (uint32_t gpu = 0; gpu < d->size; gpu++) {
+        const struct tap *tap = &d->taps[q * d->size + gpu];
+        __builtin_prefetch(d->run->plan->level1.position + tap->first + tap->taken);
+    }
     for (uint32_t gpu = 0; gpu < d->size; gpu++)
         forward(d, warp_index(d, rail_forwarder(d, q), gpu, channel),
                 now_ps + d->nodes * d->costs->poll_ps);
@@ -319,11 +329,19 @@ static int dispatch_open(struct dispatch *d)
     d->warps = (struct warp *)calloc(warps, sizeof *d->warps);
     d->rings = (struct normal_ring *)calloc(warps, sizeof *d->rings);
     d->visited = (uint32_t *)calloc(rails * d->size, sizeof *d->visited);
-    d->hits = (uint32_t *)calloc(blocks * d->ranks, sizeof *d->hits);
-    if (!d->rails || !d->stagers || !d->warps || !d->rings || !d->visited || !d->hits) return -1;
-    assert(rails < UINT32_MAX && blocks * d->ranks < UINT32_MAX);
+    d->taps = (struct tap *)calloc(rails * d->size, sizeof *d->taps);
+    if (!d->rails || !d->stagers || !d->warps || !d->rings || !d->visited || !d->taps) return -1;
+    assert(rails < UINT32_MAX && warps < UINT32_MAX);
     for (size_t q = 0; q < rails; q++)
         d->rails[q].rows = (uint32_t)(plan->level0.first[q + 1] - plan->level0.first[q]);
+    for (size_t t = 0; t < rails * d->size; t++) {
+        const uint32_t q = (uint32_t)(t / d->size), node = rail_node(d, q);
+        const uint64_t q1 =
+            normal_queue_index(&plan->level1, rail_source(d, q),
+                               node * d->size + (uint32_t)(t % d->size), q % d->channels);
+        d->taps[t].first = plan->level1.first[q1];
+        d->taps[t].rows = (uint32_t)(plan->level1.first[q1 + 1] - plan->level1.first[q1]);
+    }
     for (uint32_t b = 0; b < blocks; b++) {
         d->stagers[b].tokens =
             normal_span(plan->tokens[b / d->channels], d->channels, b % d->channels);
@@ -341,17 +359,16 @@ static void dispatch_close(struct dispatch *d)
     free(d->warps);
     free(d->rings);
     free(d->visited);
-    free(d->hits);
+    free(d->taps);
 }
 
 /* Nothing is left on the way: what was listed was staged, forwarded and drained. */
 static void assert_empty(const struct dispatch *d)
 {
-    const struct normal_queues *level1 = &d->run->plan->level1;
     const uint64_t blocks = (uint64_t)d->ranks * d->channels;
     for (uint64_t q = 0; q < blocks * d->nodes; q++) assert(d->rails[q].landed == d->rails[q].rows);
-    for (uint64_t q = 0; q < blocks * d->ranks; q++)
-        assert(level1->first[q] + d->hits[q] == level1->first[q + 1]);
+    for (uint64_t t = 0; t < blocks * d->nodes * d->size; t++)
+        assert(d->taps[t].taken == d->taps[t].rows);
     for (uint64_t w = 0; w < blocks * d->size; w++) assert(d->rings[w].head == d->rings[w].sent);
 }
 
