@@ -70,7 +70,7 @@ SUITES := $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
 TEST_SRC := $(SUITES:%=tests/test_%.c) $(wildcard tests/main.c tests/support.c)
 GPU_SUITES := $(filter-out main,$(patsubst tests/gpu_%.c,%,$(sort $(wildcard tests/gpu_*.c))))
 GPU_TEST_OBJ := $(patsubst %,$(BUILD)/tests/gpu_%.o,$(GPU_SUITES) main) $(BUILD)/tests/support.o
-GEN_SRC := $(BUILD)/gen/machines.c $(BUILD)/gen/models.c $(BUILD)/gen/schema.c $(BUILD)/gen/style.c
+GEN_SRC := $(addprefix $(BUILD)/gen/,machines.c models.c schema.c style.c cases.c)
 GEN_HEADERS := $(addprefix $(BUILD)/gen/,config.h version.h embedded.h suites.inc gpu_suites.inc)
 
 object = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -152,8 +152,9 @@ MACHINES := $(sort $(wildcard fabric/machines/*.yaml))
 MODELS := $(sort $(wildcard sim/models/*.yaml))
 SCHEMA := $(wildcard traces/schema.sql)
 STYLE := $(wildcard traces/report.css)
+CASES := $(wildcard sim/cases.csv)
 $(BUILD)/gen/embedded.list: FORCE
-	$(call keep,echo $(MACHINES) $(MODELS) $(SCHEMA) $(STYLE))
+	$(call keep,echo $(MACHINES) $(MODELS) $(SCHEMA) $(STYLE) $(CASES))
 embed = @tools/embed.sh $(1) > $@
 $(BUILD)/gen/machines.c: tools/embed.sh $(BUILD)/gen/embedded.list $(MACHINES)
 	$(call embed,embedded_machines $(MACHINES))
@@ -163,6 +164,8 @@ $(BUILD)/gen/schema.c: tools/embed.sh $(BUILD)/gen/embedded.list $(SCHEMA)
 	$(call embed,embedded_schema $(SCHEMA))
 $(BUILD)/gen/style.c: tools/embed.sh $(BUILD)/gen/embedded.list $(STYLE)
 	$(call embed,embedded_style $(STYLE))
+$(BUILD)/gen/cases.c: tools/embed.sh $(BUILD)/gen/embedded.list $(CASES)
+	$(call embed,embedded_cases $(CASES))
 
 # The machine files' costs come from measurements: parents first, since children inherit. The
 # binary embeds the files, so each fit is built in before the next.

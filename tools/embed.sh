@@ -25,6 +25,7 @@ extern const struct embedded_file embedded_machines[]; /* fabric/machines, by na
 extern const struct embedded_file embedded_models[];   /* sim/models, by name */
 extern const struct embedded_file embedded_schema[];   /* traces/schema.sql */
 extern const struct embedded_file embedded_style[];    /* traces/report.css */
+extern const struct embedded_file embedded_cases[];    /* sim/cases.csv */
 
 #endif
 END
