@@ -280,36 +280,52 @@ static int open_rows(const struct sim_table_case *made, struct sim_case_inputs *
     return 0;
 }
 
+/* All but the rows, which are most of it. */
+static int open_shape(const struct sim_table_case *made, struct sim_case_inputs *inputs, char *err,
+                      size_t err_len)
+{
+    memset(inputs, 0, sizeof *inputs);
+    if (open_routing(made, inputs, err, err_len) != 0) return -1;
+    inputs->layer = (struct sim_layer_input){.routing = &inputs->routing,
+                                             .traffic = &inputs->traffic,
+                                             .hidden = made->hidden,
+                                             .recipe = (uint32_t)made->recipe,
+                                             .expert = SIM_EXPERT_STANDIN};
+    inputs->bytes = bytes_needed(made, inputs);
+    if (inputs->bytes <= SIM_CASE_BYTES_MAX) return 0;
+    snprintf(err, err_len,
+             "%s: takes %" PRIu64 " bytes of memory: must be at most %" PRIu64
+             "; fewer tokens, a smaller hidden size or top-k",
+             made->name, inputs->bytes, SIM_CASE_BYTES_MAX);
+    return SIM_CASE_TOO_LARGE;
+}
+
+int sim_case_bytes(const struct sim_table_case *table_case, uint64_t *bytes, char *err,
+                   size_t err_len)
+{
+    struct sim_case_inputs inputs;
+    const int status = open_shape(table_case, &inputs, err, err_len);
+
+    *bytes = inputs.bytes;
+    sim_case_inputs_free(&inputs);
+    return status;
+}
+
 int sim_case_inputs_open(const struct sim_table_case *table_case, struct sim_case_inputs *inputs,
                          char *err, size_t err_len)
 {
-    int status = -1;
+    int status = open_shape(table_case, inputs, err, err_len);
 
-    memset(inputs, 0, sizeof *inputs);
-    if (open_routing(table_case, inputs, err, err_len) != 0) goto free_inputs;
-    inputs->layer = (struct sim_layer_input){.routing = &inputs->routing,
-                                             .traffic = &inputs->traffic,
-                                             .hidden = table_case->hidden,
-                                             .recipe = (uint32_t)table_case->recipe,
-                                             .expert = SIM_EXPERT_STANDIN};
-    inputs->bytes = bytes_needed(table_case, inputs);
-    if (inputs->bytes > SIM_CASE_BYTES_MAX) {
-        snprintf(err, err_len,
-                 "%s: takes %" PRIu64 " bytes of memory: must be at most %" PRIu64
-                 "; fewer tokens, a smaller hidden size or top-k",
-                 table_case->name, inputs->bytes, SIM_CASE_BYTES_MAX);
-        status = SIM_CASE_TOO_LARGE;
-        goto free_inputs;
+    if (status == 0) status = open_rows(table_case, inputs, err, err_len);
+    if (status != 0) {
+        sim_case_inputs_free(inputs);
+        return status;
     }
-    if (open_rows(table_case, inputs, err, err_len) != 0) goto free_inputs;
     inputs->layer.x = inputs->x;
     inputs->layer.bias0 = inputs->bias0;
     inputs->layer.bias1 = inputs->bias1;
     inputs->digest = digest_of(table_case, inputs);
     return 0;
-free_inputs:
-    sim_case_inputs_free(inputs);
-    return status;
 }
 
 void sim_case_inputs_free(struct sim_case_inputs *inputs)

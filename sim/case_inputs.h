@@ -28,6 +28,11 @@ struct sim_case_inputs {
     uint16_t *x, *bias0, *bias1; /* Owned, BF16 [tokens][hidden]; biases as the case says. */
 };
 
+/* The host memory that the case would take, as in struct sim_case_inputs. 0; -1 or
+ * SIM_CASE_TOO_LARGE as sim_case_inputs_open. */
+int sim_case_bytes(const struct sim_table_case *table_case, uint64_t *bytes, char *err,
+                   size_t err_len);
+
 /* Draw a case's inputs. 0; -1 with err (memory); SIM_CASE_TOO_LARGE with err when it would take
  * more than SIM_CASE_BYTES_MAX. Free after success only. */
 int sim_case_inputs_open(const struct sim_table_case *table_case, struct sim_case_inputs *inputs,

@@ -100,20 +100,18 @@ static int play_calls(const struct sim_backend_ops *ops, void *state,
     return 0;
 }
 
-/* Driven by the clock: dispatch's calls, every rank's experts, combine's calls. */
-static int play_phases(struct sim_datapath *path, const struct sim_layer_input *input,
-                       const struct sim_schedule *schedules, char *err, size_t err_len)
+/* Dispatch's calls, every rank's experts, combine's calls. */
+int sim_datapath_phases(const struct sim_backend_ops *ops, void *state,
+                        const struct sim_layer_input *input, const struct sim_schedule *schedules,
+                        struct sim_layer_results *view, char *err, size_t err_len)
 {
-    const struct sim_backend_ops *ops = path->backend;
-    struct sim_layer_results *view = &path->actual_view;
-
-    if (ops->begin(path->state, input, err, err_len) != 0) return -1;
-    if (play_calls(ops, path->state, &schedules[SIM_DISPATCH], err, err_len) != 0) return -1;
+    assert(ops->begin != NULL && schedules[SIM_COMBINE].direction == SIM_COMBINE);
+    if (ops->begin(state, input, err, err_len) != 0) return -1;
+    if (play_calls(ops, state, &schedules[SIM_DISPATCH], err, err_len) != 0) return -1;
     for (uint32_t r = 0; r < input->routing->ranks; r++)
-        if (ops->run_expert(path->state, r, err, err_len) != 0) return -1;
-    if (play_calls(ops, path->state, &schedules[SIM_COMBINE], err, err_len) != 0) return -1;
-    return ops->read(path->state, &view->received, &view->expert_out, &view->combined, err,
-                     err_len);
+        if (ops->run_expert(state, r, err, err_len) != 0) return -1;
+    if (play_calls(ops, state, &schedules[SIM_COMBINE], err, err_len) != 0) return -1;
+    return ops->read(state, &view->received, &view->expert_out, &view->combined, err, err_len);
 }
 
 int sim_datapath_layer(struct sim_datapath *path, const struct sim_layer_input *input,
@@ -126,7 +124,8 @@ int sim_datapath_layer(struct sim_datapath *path, const struct sim_layer_input *
     if (play_group(path->reference, path->reference_state, input, &path->expected,
                    &path->expected_view, err, err_len) != 0)
         return -1;
-    status = path->driven ? play_phases(path, input, schedules, err, err_len)
+    status = path->driven ? sim_datapath_phases(path->backend, path->state, input, schedules,
+                                                &path->actual_view, err, err_len)
                           : play_group(path->backend, path->state, input, &path->actual,
                                        &path->actual_view, err, err_len);
     if (status != 0) return -1;

@@ -63,6 +63,12 @@ int sim_datapath_layer(struct sim_datapath *path, const struct sim_layer_input *
                        const struct sim_schedule *schedules, struct sim_check *checks,
                        struct sim_wrong_rows *wrong, char *err, size_t err_len);
 
+/* Drive a backend's phases through both schedules: begin, dispatch's calls, every rank's experts,
+ * combine's calls. *view: what read shows, valid until the state's next call. 0, or -1 with err. */
+int sim_datapath_phases(const struct sim_backend_ops *ops, void *state,
+                        const struct sim_layer_input *input, const struct sim_schedule *schedules,
+                        struct sim_layer_results *view, char *err, size_t err_len);
+
 /* What the last layer left, for whoever wants to look closer (diff): valid until the next. */
 const struct sim_layer_results *sim_datapath_expected(const struct sim_datapath *path);
 const struct sim_layer_results *sim_datapath_actual(const struct sim_datapath *path);

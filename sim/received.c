@@ -2,6 +2,7 @@
 #include "sim/received.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "ref/quantise.h"
 
@@ -23,15 +24,15 @@ struct sim_row_shape sim_row_shape(const struct sim_layer_input *input)
     return shape;
 }
 
-int sim_results_reserve(struct sim_results *results, const struct sim_layer_input *input, char *err,
-                        size_t err_len)
+/* Rows and bytes of a row of every array; 0 rows where the mode has none. */
+static void array_sizes(const struct sim_layer_input *input, uint64_t sizes[SIM_RESULT_ARRAYS][2])
 {
     const struct sim_row_shape shape = sim_row_shape(input);
     const bool normal = input->traffic->mode == SIM_MODE_NORMAL;
     const uint64_t rows = input->traffic->received_rows;
     const uint64_t tokens = ref_token_count(input->routing);
     const uint64_t topk = input->routing->topk;
-    const uint64_t sizes[SIM_RESULT_ARRAYS][2] = {
+    const uint64_t all[SIM_RESULT_ARRAYS][2] = {
         [SIM_RESULT_PAYLOAD] = {rows, shape.payload_bytes},
         [SIM_RESULT_SCALES] = {rows, shape.scale_bytes},
         [SIM_RESULT_SRC_TOKEN] = {rows, sizeof(int32_t)},
@@ -41,7 +42,16 @@ int sim_results_reserve(struct sim_results *results, const struct sim_layer_inpu
         [SIM_RESULT_EXPERT_OUT] = {rows, 2 * (uint64_t)input->hidden},
         [SIM_RESULT_COMBINED] = {tokens, 2 * (uint64_t)input->hidden},
         [SIM_RESULT_COMBINED_WEIGHTS] = {normal ? tokens : 0, topk * sizeof(float)}};
+    memcpy(sizes, all, sizeof all);
+}
 
+int sim_results_reserve(struct sim_results *results, const struct sim_layer_input *input, char *err,
+                        size_t err_len)
+{
+    const bool normal = input->traffic->mode == SIM_MODE_NORMAL;
+    uint64_t sizes[SIM_RESULT_ARRAYS][2];
+
+    array_sizes(input, sizes);
     for (int i = 0; i < SIM_RESULT_ARRAYS; i++)
         if (sim_arena_reserve(&results->arenas[i], sizes[i][0], sizes[i][1], err, err_len) != 0)
             return -1;
@@ -49,7 +59,7 @@ int sim_results_reserve(struct sim_results *results, const struct sim_layer_inpu
     for (int i = 0; i < SIM_RESULT_ARRAYS; i++) at[i] = results->arenas[i].bytes;
     const enum ref_scale_kind kind = ref_recipe_scales((enum ref_recipe)input->recipe);
     results->received = (struct sim_received){
-        .rows = rows,
+        .rows = input->traffic->received_rows,
         .payload = (uint8_t *)at[SIM_RESULT_PAYLOAD],
         .scales = kind == REF_SCALE_F32 ? (float *)at[SIM_RESULT_SCALES] : NULL,
         .scales_ue8m0 = kind == REF_SCALE_UE8M0 ? (uint32_t *)at[SIM_RESULT_SCALES] : NULL,
@@ -62,6 +72,32 @@ int sim_results_reserve(struct sim_results *results, const struct sim_layer_inpu
         .x = (uint16_t *)at[SIM_RESULT_COMBINED],
         .topk_weights = normal ? (float *)at[SIM_RESULT_COMBINED_WEIGHTS] : NULL};
     return 0;
+}
+
+void sim_results_poison(struct sim_results *results)
+{
+    for (int i = 0; i < SIM_RESULT_ARRAYS; i++) {
+        assert(results->arenas[i].bytes != NULL);
+        memset(results->arenas[i].bytes, 0xFF, results->arenas[i].room);
+    }
+}
+
+const char *sim_results_overrun(const struct sim_results *results,
+                                const struct sim_layer_input *input)
+{
+    static const char *const NAMES[SIM_RESULT_ARRAYS] = {
+        "payload",    "scales",        "source tokens", "expert ids",          "weights",
+        "row counts", "expert output", "combined",      "combined weight sums"};
+    uint64_t sizes[SIM_RESULT_ARRAYS][2];
+
+    array_sizes(input, sizes);
+    for (int i = 0; i < SIM_RESULT_ARRAYS; i++) {
+        const struct sim_arena *arena = &results->arenas[i];
+        const uint64_t used = sizes[i][0] * sizes[i][1];
+        for (uint64_t b = used; b < arena->room; b++)
+            if (arena->bytes[b] != 0xFF) return NAMES[i];
+    }
+    return NULL;
 }
 
 void sim_results_free(struct sim_results *results)

@@ -40,6 +40,12 @@ struct sim_row_shape sim_row_shape(const struct sim_layer_input *input);
  * others are NULL. Contents are undefined. */
 int sim_results_reserve(struct sim_results *results, const struct sim_layer_input *input, char *err,
                         size_t err_len);
+/* Fill every array with 0xFF, behind its last row too. After sim_results_reserve. */
+void sim_results_poison(struct sim_results *results);
+/* The name of an array that was written behind its last row since it was poisoned for this input,
+ * or NULL. */
+const char *sim_results_overrun(const struct sim_results *results,
+                                const struct sim_layer_input *input);
 void sim_results_free(struct sim_results *results);
 
 #endif

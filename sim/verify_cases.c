@@ -1,0 +1,195 @@
+/* sim/verify_cases.c - threads over the cases of a table. */
+#include "sim/verify_cases.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/backends.h"
+
+enum { THREADS_MAX = 64 };
+
+/* Cases at work together leave room for what is not theirs. */
+#define TOGETHER_BYTES_MAX (SIM_CASE_BYTES_MAX - (UINT64_C(128) << 20))
+
+struct place {
+    uint64_t bytes; /* Host memory of the case. */
+    size_t index;
+    bool taken;
+};
+
+struct crew {
+    const struct sim_cases_job *job;
+    struct sim_case_verdict *verdicts;
+    struct sim_case_player player;
+    pthread_mutex_t lock, turn; /* lock: all below. */
+    pthread_cond_t freed;
+    struct place *order; /* Owned: wanted cases, largest first. */
+    size_t count, taken, done;
+    uint64_t bytes; /* Of the cases at work. */
+    int status;     /* Of the first that failed. */
+    char *err;
+    size_t err_len;
+};
+
+static int largest_first(const void *a, const void *b)
+{
+    const struct place *left = (const struct place *)a, *right = (const struct place *)b;
+
+    if (left->bytes != right->bytes) return left->bytes > right->bytes ? -1 : 1;
+    return left->index < right->index ? -1 : left->index > right->index;
+}
+
+static int order_open(struct crew *crew)
+{
+    const struct sim_case_table *table = crew->job->table;
+
+    crew->order = (struct place *)calloc(table->count + 1, sizeof *crew->order);
+    if (crew->order == NULL) {
+        snprintf(crew->err, crew->err_len, "cases: out of memory");
+        return -1;
+    }
+    for (size_t i = 0; i < table->count; i++) {
+        struct place *place = &crew->order[crew->count];
+
+        if (crew->job->wanted != NULL && !crew->job->wanted[i]) continue;
+        const int status =
+            sim_case_bytes(&table->cases[i], &place->bytes, crew->err, crew->err_len);
+        if (status != 0) return status;
+        place->index = i;
+        crew->count++;
+    }
+    qsort(crew->order, crew->count, sizeof *crew->order, largest_first);
+    return 0;
+}
+
+/* The largest case left that fits beside those at work; waits for room. NULL: nothing is left, or
+ * somebody failed. The lock is held. */
+static struct place *take(struct crew *crew)
+{
+    while (crew->status == 0 && crew->taken < crew->count) {
+        for (size_t i = 0; i < crew->count; i++) {
+            struct place *place = &crew->order[i];
+
+            if (place->taken) continue;
+            if (crew->bytes > 0 && crew->bytes + place->bytes > TOGETHER_BYTES_MAX) continue;
+            place->taken = true;
+            crew->taken++;
+            crew->bytes += place->bytes;
+            return place;
+        }
+        assert(crew->bytes > 0); /* Alone each fits. */
+        pthread_cond_wait(&crew->freed, &crew->lock);
+    }
+    return NULL;
+}
+
+/* Take cases until none is left or somebody failed. */
+static void *work(void *opaque)
+{
+    struct crew *crew = (struct crew *)opaque;
+
+    pthread_mutex_lock(&crew->lock);
+    for (struct place *place = take(crew); place != NULL; place = take(crew)) {
+        const struct sim_table_case *table_case = &crew->job->table->cases[place->index];
+        char err[1024] = "";
+
+        pthread_mutex_unlock(&crew->lock);
+        const int status = sim_case_play(&crew->player, table_case, &crew->verdicts[place->index],
+                                         err, sizeof err);
+        pthread_mutex_lock(&crew->lock);
+        if (status != 0 && crew->status == 0) {
+            crew->status = status;
+            snprintf(crew->err, crew->err_len, "%s: %s", table_case->name, err);
+        }
+        crew->bytes -= place->bytes;
+        crew->done++;
+        pthread_cond_broadcast(&crew->freed);
+        if (crew->job->progress != NULL)
+            crew->job->progress(crew->job->context, crew->done, crew->count);
+    }
+    pthread_mutex_unlock(&crew->lock);
+    return NULL;
+}
+
+static uint32_t thread_count(const struct crew *crew)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t count = crew->job->threads > 0 ? crew->job->threads : cores < 1 ? 1 : (uint32_t)cores;
+
+    if (count > THREADS_MAX) count = THREADS_MAX;
+    return count < crew->count ? count : (uint32_t)(crew->count > 0 ? crew->count : 1);
+}
+
+/* The calling thread works too; one that cannot be started is done without. */
+static void work_together(struct crew *crew)
+{
+    pthread_t threads[THREADS_MAX];
+    const uint32_t wanted = thread_count(crew);
+    uint32_t started = 0;
+
+    while (started + 1 < wanted && pthread_create(&threads[started], NULL, work, crew) == 0)
+        started++;
+    (void)work(crew);
+    for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+}
+
+static void sum_up(const struct crew *crew, struct sim_cases_report *report)
+{
+    for (size_t i = 0; i < crew->job->table->count; i++) {
+        const struct sim_case_verdict *verdict = &crew->verdicts[i];
+
+        if (crew->job->wanted != NULL && !crew->job->wanted[i]) continue;
+        report->cases++;
+        report->passed += verdict->outcome == SIM_CASE_PASSED;
+        report->failed += verdict->outcome == SIM_CASE_FAILED;
+        report->skipped += verdict->outcome == SIM_CASE_SKIPPED;
+        report->compared_bytes += verdict->compared_bytes;
+        if (verdict->bytes > report->bytes_max) report->bytes_max = verdict->bytes;
+        if (verdict->outcome != SIM_CASE_FAILED || report->failed > 1) continue;
+        snprintf(report->first_case, sizeof report->first_case, "%s",
+                 crew->job->table->cases[i].name);
+        report->first = verdict->first;
+        report->first_mismatches = verdict->mismatches;
+    }
+}
+
+int sim_verify_cases(const struct sim_cases_job *job, struct sim_case_verdict *verdicts,
+                     struct sim_cases_report *report, bool *usage, char *err, size_t err_len)
+{
+    const struct sim_backend_ops *backend =
+        job->reference || job->backend == sim_backend_ref() ? NULL : job->backend;
+    const bool direct = job->place != NULL && job->place->transport == SIM_TRANSPORT_DIRECT;
+    struct crew crew = {.job = job, .verdicts = verdicts, .err = err, .err_len = err_len};
+    void *own_state = NULL;
+
+    memset(report, 0, sizeof *report);
+    *usage = false;
+    if (backend != NULL && job->state == NULL &&
+        sim_backend_open(backend, job->place, &own_state, err, err_len) != 0)
+        return -1;
+    pthread_mutex_init(&crew.lock, NULL);
+    pthread_mutex_init(&crew.turn, NULL);
+    pthread_cond_init(&crew.freed, NULL);
+    crew.player =
+        (struct sim_case_player){.backend = backend,
+                                 .state = job->state != NULL ? job->state : own_state,
+                                 .phases = backend != NULL && backend->begin != NULL && !direct,
+                                 .reference = job->reference,
+                                 .direct_gpus = direct ? job->place->gpus : 0,
+                                 .turn = &crew.turn};
+    crew.status = order_open(&crew);
+    if (crew.status == 0) work_together(&crew);
+    if (crew.status == 0) sum_up(&crew, report);
+    *usage = crew.status == SIM_CASE_TOO_LARGE;
+    free(crew.order);
+    pthread_cond_destroy(&crew.freed);
+    pthread_mutex_destroy(&crew.turn);
+    pthread_mutex_destroy(&crew.lock);
+    if (own_state != NULL) backend->close(own_state);
+    return crew.status == 0 ? 0 : -1;
+}
