@@ -213,7 +213,8 @@ static uint64_t bytes_needed(const struct sim_table_case *made,
            2 * result + arenas + cast + messages * (2 * sizeof(struct sim_message) + 40);
 }
 
-static uint64_t digest_of(const struct sim_table_case *made, const struct sim_case_inputs *inputs)
+uint64_t sim_case_inputs_digest(const struct sim_table_case *made,
+                                const struct sim_case_inputs *inputs)
 {
     const uint64_t ids = inputs->tokens * made->topk, values = inputs->tokens * made->hidden;
     const uint64_t shape[] = {made->ep,   made->node,   made->mode,    made->recipe,
@@ -324,7 +325,7 @@ int sim_case_inputs_open(const struct sim_table_case *table_case, struct sim_cas
     inputs->layer.x = inputs->x;
     inputs->layer.bias0 = inputs->bias0;
     inputs->layer.bias1 = inputs->bias1;
-    inputs->digest = digest_of(table_case, inputs);
+    inputs->digest = sim_case_inputs_digest(table_case, inputs);
     return 0;
 }
 

@@ -37,6 +37,9 @@ int sim_case_bytes(const struct sim_table_case *table_case, uint64_t *bytes, cha
  * more than SIM_CASE_BYTES_MAX. Free after success only. */
 int sim_case_inputs_open(const struct sim_table_case *table_case, struct sim_case_inputs *inputs,
                          char *err, size_t err_len);
+/* Over shape, token counts, ids, weights, rows and biases. */
+uint64_t sim_case_inputs_digest(const struct sim_table_case *table_case,
+                                const struct sim_case_inputs *inputs);
 void sim_case_inputs_free(struct sim_case_inputs *inputs);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "gen/config.h"
 #include "ref/digest.h"
+#include "sim/backends.h"
 #include "sim/datapath_check.h"
 #include "sim/explain.h"
 #include "sim/received.h"
@@ -21,7 +22,7 @@ enum { PURPOSE_LANDING = 15 };
 
 /* One case on its way. */
 struct job {
-    const struct sim_case_player *player;
+    struct sim_case_player *player;
     const struct sim_table_case *table_case;
     struct sim_case_verdict *verdict;
     struct sim_case_inputs inputs;
@@ -224,25 +225,61 @@ static uint64_t kernel_ns(const struct sim_backend_ops *ops, void *state)
     return 0;
 }
 
-/* Both paths of somebody else's backend. */
+static bool is_direct(const struct sim_case_player *player)
+{
+    return player->place != NULL && player->place->transport == SIM_TRANSPORT_DIRECT;
+}
+
+/* Both paths of somebody else's backend, whose lock is held. 0, or what it said. */
 static int play_backend(struct job *job)
 {
-    const struct sim_case_player *player = job->player;
+    const struct sim_backend_ops *ops = job->player->backend;
+    void *state = job->player->state;
+    struct sim_case_verdict *verdict = job->verdict;
     int status = 0;
 
-    (void)kernel_ns(player->backend, player->state); /* What came before is not this case's. */
-    status = play_group(job, player->backend, player->state, &job->actual, &job->actual_view);
+    (void)kernel_ns(ops, state); /* What came before is not this case's. */
+    status = play_group(job, ops, state, &job->actual, &job->actual_view);
     if (status != 0) return status;
-    job->verdict->kernel_ns = kernel_ns(player->backend, player->state);
+    verdict->kernel_ns = kernel_ns(ops, state);
     compare(job, "group");
     check_overrun(job, &job->actual);
     sim_results_free(&job->actual);
-    if (!player->phases) { /* The one path counts for both. */
-        job->verdict->output_digest = ref_digest_mix(job->verdict->output_digest, job->path_digest);
+    if (ops->begin == NULL || is_direct(job->player)) { /* The one path counts for both. */
+        verdict->output_digest = ref_digest_mix(verdict->output_digest, job->path_digest);
         return 0;
     }
-    status = play_phases(job, player->backend, player->state);
+    status = play_phases(job, ops, state);
     if (status == 0) compare(job, "phase");
+    return status;
+}
+
+/* The backend in its turn. One that fails is closed, and opened anew for the next case. */
+static int take_turn(struct job *job)
+{
+    struct sim_case_player *player = job->player;
+    struct sim_case_verdict *verdict = job->verdict;
+    int status = 0;
+
+    pthread_mutex_lock(&player->lock);
+    if (player->state == NULL)
+        status = sim_backend_open(player->backend, player->place, &player->state, job->err,
+                                  job->err_len);
+    if (status == 0) {
+        status = play_backend(job);
+        if (status == SIM_BACKEND_UNSUPPORTED) {
+            verdict->outcome = SIM_CASE_SKIPPED;
+            status = 0;
+        }
+        if (status != 0) {
+            verdict->outcome = SIM_CASE_BROKEN;
+            snprintf(verdict->broken, sizeof verdict->broken, "%s", job->err);
+            player->backend->close(player->state);
+            player->state = NULL;
+            status = 0;
+        }
+    }
+    pthread_mutex_unlock(&player->lock);
     return status;
 }
 
@@ -251,16 +288,14 @@ static bool direct_takes(const struct job *job)
     const struct sim_transport_shape shape = sim_transport_shape(&job->inputs.layer);
     char why[192];
 
-    if (job->player->direct_gpus == 0) return true;
-    return sim_transport_takes(&shape, job->player->direct_gpus, why, sizeof why) == 0;
+    if (!is_direct(job->player)) return true;
+    return sim_transport_takes(&shape, job->player->place->gpus, why, sizeof why) == 0;
 }
 
 static int play(struct job *job)
 {
-    const struct sim_case_player *player = job->player;
     const struct sim_backend_ops *reference = sim_backend_ref();
     struct sim_case_verdict *verdict = job->verdict;
-    int status = 0;
 
     if (!direct_takes(job)) {
         verdict->outcome = SIM_CASE_SKIPPED;
@@ -271,25 +306,39 @@ static int play(struct job *job)
     assert(sim_results_overrun(&job->expected, &job->inputs.layer) == NULL);
     const uint64_t once = sim_case_digest(&job->inputs.layer, &job->expected_view);
     verdict->expected_digest = ref_digest_mix(ref_digest_mix(0, once), once);
-    if (player->reference) {
+    if (job->player->reference) {
         verdict->output_digest = verdict->expected_digest;
         return 0;
     }
-    if (player->backend == NULL) {
-        verdict->output_digest = ref_digest_mix(0, once);
-        status = play_phases(job, reference, job->reference_state);
-        if (status == 0) compare(job, "phase");
-        return status;
-    }
-    if (player->turn != NULL) pthread_mutex_lock(player->turn);
-    status = play_backend(job);
-    if (player->turn != NULL) pthread_mutex_unlock(player->turn);
-    if (status != SIM_BACKEND_UNSUPPORTED) return status;
-    verdict->outcome = SIM_CASE_SKIPPED;
+    if (job->player->backend != NULL) return take_turn(job);
+    verdict->output_digest = ref_digest_mix(0, once);
+    if (play_phases(job, reference, job->reference_state) != 0) return -1;
+    compare(job, "phase");
     return 0;
 }
 
-int sim_case_play(const struct sim_case_player *player, const struct sim_table_case *table_case,
+int sim_case_player_open(struct sim_case_player *player, const struct sim_backend_ops *backend,
+                         const struct sim_backend_place *place, bool reference, char *err,
+                         size_t err_len)
+{
+    memset(player, 0, sizeof *player);
+    pthread_mutex_init(&player->lock, NULL);
+    player->place = place;
+    player->reference = reference;
+    if (reference || backend == sim_backend_ref()) return 0;
+    player->backend = backend;
+    if (backend == NULL) return 0;
+    return sim_backend_open(backend, place, &player->state, err, err_len);
+}
+
+void sim_case_player_close(struct sim_case_player *player)
+{
+    if (player->state != NULL) player->backend->close(player->state);
+    pthread_mutex_destroy(&player->lock);
+    memset(player, 0, sizeof *player);
+}
+
+int sim_case_play(struct sim_case_player *player, const struct sim_table_case *table_case,
                   struct sim_case_verdict *verdict, char *err, size_t err_len)
 {
     const struct sim_backend_ops *reference = sim_backend_ref();

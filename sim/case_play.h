@@ -17,7 +17,13 @@
 #include "sim/compare.h"
 #include "sim/datapath.h"
 
-enum sim_case_outcome { SIM_CASE_PASSED, SIM_CASE_FAILED, SIM_CASE_SKIPPED };
+enum sim_case_outcome {
+    SIM_CASE_PASSED,
+    SIM_CASE_FAILED,
+    SIM_CASE_SKIPPED,
+    SIM_CASE_BROKEN,
+    SIM_CASE_UNTRIED
+};
 
 struct sim_case_verdict {
     enum sim_case_outcome outcome;
@@ -29,22 +35,28 @@ struct sim_case_verdict {
     uint64_t mismatches;       /* Rows that differ. */
     uint64_t kernel_ns;        /* Backend cuda: GPU time of the group operations; else 0. */
     struct sim_mismatch first; /* When failed; the row pointers are NULL. */
+    char broken[512];          /* What the backend said when it failed; then nothing was judged. */
 };
 
-/* How to play. Many players may share one backend state: turn is then held around its use. */
+/* How to play. Many threads may share a player: its lock is held around the use of the backend's
+ * state, which is opened anew after a failure. */
 struct sim_case_player {
-    const struct sim_backend_ops *backend; /* NULL: the reference. Borrowed, with its state. */
-    void *state;
-    bool phases;          /* Does the backend take its phases here (not on the direct transport)? */
-    bool reference;       /* Only the reference's group operations, for their digests. */
-    uint32_t direct_gpus; /* Direct transport: on so many GPUs; cases that it does not take are
-                             skipped. Else 0. */
-    pthread_mutex_t *turn; /* NULL: nobody else uses the state. */
+    const struct sim_backend_ops *backend; /* NULL: the reference. Borrowed. */
+    const struct sim_backend_place *place; /* Where it is opened; NULL: the default. */
+    bool reference; /* Only the reference's group operations, for their digests. */
+    void *state;    /* Owned; NULL: not open, or to be opened anew. */
+    pthread_mutex_t lock;
 };
 
-/* 0; -1 with err when memory or the backend failed; SIM_CASE_TOO_LARGE with err. A mismatch is an
- * answer, not a failure. */
-int sim_case_play(const struct sim_case_player *player, const struct sim_table_case *table_case,
+/* Open the backend, unless it is the reference. 0, or -1 with err. Close in any case. */
+int sim_case_player_open(struct sim_case_player *player, const struct sim_backend_ops *backend,
+                         const struct sim_backend_place *place, bool reference, char *err,
+                         size_t err_len);
+void sim_case_player_close(struct sim_case_player *player);
+
+/* 0; -1 with err when memory failed, or the backend cannot be opened anew; SIM_CASE_TOO_LARGE with
+ * err. A mismatch and a backend that fails are answers, not failures. */
+int sim_case_play(struct sim_case_player *player, const struct sim_table_case *table_case,
                   struct sim_case_verdict *verdict, char *err, size_t err_len);
 
 /* Digest of one path's results: counts, then rows with their expert output, then combined tokens

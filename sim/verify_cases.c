@@ -9,8 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/backends.h"
-
 enum { THREADS_MAX = 64 };
 
 /* Cases at work together leave room for what is not theirs. */
@@ -26,12 +24,13 @@ struct crew {
     const struct sim_cases_job *job;
     struct sim_case_verdict *verdicts;
     struct sim_case_player player;
-    pthread_mutex_t lock, turn; /* lock: all below. */
+    pthread_mutex_t lock; /* All below. */
     pthread_cond_t freed;
     struct place *order; /* Owned: wanted cases, largest first. */
     size_t count, taken, done;
-    uint64_t bytes; /* Of the cases at work. */
-    int status;     /* Of the first that failed. */
+    uint32_t broken; /* Cases in which the backend failed. */
+    uint64_t bytes;  /* Of the cases at work. */
+    int status;      /* Of the first that failed. */
     char *err;
     size_t err_len;
 };
@@ -67,11 +66,12 @@ static int order_open(struct crew *crew)
     return 0;
 }
 
-/* The largest case left that fits beside those at work; waits for room. NULL: nothing is left, or
- * somebody failed. The lock is held. */
+/* The largest case left that fits beside those at work; waits for room. NULL: nothing is left to be
+ * tried. The lock is held. */
 static struct place *take(struct crew *crew)
 {
-    while (crew->status == 0 && crew->taken < crew->count) {
+    while (crew->status == 0 && crew->taken < crew->count &&
+           crew->broken < SIM_VERIFY_FAILURES_MAX) {
         for (size_t i = 0; i < crew->count; i++) {
             struct place *place = &crew->order[i];
 
@@ -106,6 +106,7 @@ static void *work(void *opaque)
             crew->status = status;
             snprintf(crew->err, crew->err_len, "%s: %s", table_case->name, err);
         }
+        crew->broken += crew->verdicts[place->index].outcome == SIM_CASE_BROKEN;
         crew->bytes -= place->bytes;
         crew->done++;
         pthread_cond_broadcast(&crew->freed);
@@ -138,58 +139,52 @@ static void work_together(struct crew *crew)
     for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
 }
 
-static void sum_up(const struct crew *crew, struct sim_cases_report *report)
+static void sum_up(const struct crew *crew, struct sim_verify_report *report, uint64_t *bytes_max)
 {
+    for (size_t i = 0; i < crew->count; i++) { /* Back into the order of the table. */
+        if (crew->order[i].bytes > *bytes_max) *bytes_max = crew->order[i].bytes;
+        if (!crew->order[i].taken) crew->verdicts[crew->order[i].index].outcome = SIM_CASE_UNTRIED;
+    }
     for (size_t i = 0; i < crew->job->table->count; i++) {
         const struct sim_case_verdict *verdict = &crew->verdicts[i];
+        const char *name = crew->job->table->cases[i].name;
 
         if (crew->job->wanted != NULL && !crew->job->wanted[i]) continue;
+        if (verdict->outcome == SIM_CASE_UNTRIED) continue;
         report->cases++;
         report->passed += verdict->outcome == SIM_CASE_PASSED;
         report->failed += verdict->outcome == SIM_CASE_FAILED;
         report->skipped += verdict->outcome == SIM_CASE_SKIPPED;
-        report->compared_bytes += verdict->compared_bytes;
-        if (verdict->bytes > report->bytes_max) report->bytes_max = verdict->bytes;
+        report->bytes += verdict->compared_bytes;
+        if (verdict->outcome == SIM_CASE_BROKEN && report->failure_count < SIM_VERIFY_FAILURES_MAX)
+            (void)sim_verify_note(report, name, verdict->broken);
         if (verdict->outcome != SIM_CASE_FAILED || report->failed > 1) continue;
-        snprintf(report->first_case, sizeof report->first_case, "%s",
-                 crew->job->table->cases[i].name);
+        snprintf(report->first_case, sizeof report->first_case, "%s", name);
         report->first = verdict->first;
         report->first_mismatches = verdict->mismatches;
     }
 }
 
 int sim_verify_cases(const struct sim_cases_job *job, struct sim_case_verdict *verdicts,
-                     struct sim_cases_report *report, bool *usage, char *err, size_t err_len)
+                     struct sim_verify_report *report, uint64_t *bytes_max, bool *usage, char *err,
+                     size_t err_len)
 {
-    const struct sim_backend_ops *backend =
-        job->reference || job->backend == sim_backend_ref() ? NULL : job->backend;
-    const bool direct = job->place != NULL && job->place->transport == SIM_TRANSPORT_DIRECT;
     struct crew crew = {.job = job, .verdicts = verdicts, .err = err, .err_len = err_len};
-    void *own_state = NULL;
 
     memset(report, 0, sizeof *report);
+    *bytes_max = 0;
     *usage = false;
-    if (backend != NULL && job->state == NULL &&
-        sim_backend_open(backend, job->place, &own_state, err, err_len) != 0)
-        return -1;
+    crew.status =
+        sim_case_player_open(&crew.player, job->backend, job->place, job->reference, err, err_len);
     pthread_mutex_init(&crew.lock, NULL);
-    pthread_mutex_init(&crew.turn, NULL);
     pthread_cond_init(&crew.freed, NULL);
-    crew.player =
-        (struct sim_case_player){.backend = backend,
-                                 .state = job->state != NULL ? job->state : own_state,
-                                 .phases = backend != NULL && backend->begin != NULL && !direct,
-                                 .reference = job->reference,
-                                 .direct_gpus = direct ? job->place->gpus : 0,
-                                 .turn = &crew.turn};
-    crew.status = order_open(&crew);
+    if (crew.status == 0) crew.status = order_open(&crew);
     if (crew.status == 0) work_together(&crew);
-    if (crew.status == 0) sum_up(&crew, report);
+    if (crew.status == 0) sum_up(&crew, report, bytes_max);
     *usage = crew.status == SIM_CASE_TOO_LARGE;
     free(crew.order);
     pthread_cond_destroy(&crew.freed);
-    pthread_mutex_destroy(&crew.turn);
     pthread_mutex_destroy(&crew.lock);
-    if (own_state != NULL) backend->close(own_state);
+    sim_case_player_close(&crew.player);
     return crew.status == 0 ? 0 : -1;
 }

@@ -18,8 +18,6 @@ struct sim_cases_job {
     const struct sim_case_table *table;
     const struct sim_backend_ops *backend; /* NULL: the reference. */
     const struct sim_backend_place *place; /* NULL: the default. */
-    void *state;                           /* An open state of the backend, borrowed; NULL: one is
-                                              opened at the place. */
     bool reference;                        /* Only the reference's digests: nothing is compared. */
     const bool *wanted;                    /* [table->count]: which cases; NULL: all. */
     uint32_t threads;                      /* 0: all cores. */
@@ -27,18 +25,12 @@ struct sim_cases_job {
     void *context;
 };
 
-struct sim_cases_report {
-    uint64_t cases, passed, failed, skipped;
-    uint64_t compared_bytes;
-    uint64_t bytes_max;                 /* Host memory of the largest case. */
-    char first_case[SIM_CASE_TEXT_MAX]; /* "" when none failed. */
-    struct sim_mismatch first;          /* Its first difference. */
-    uint64_t first_mismatches;          /* Rows that differ in that case. */
-};
-
-/* Play the cases. verdicts: [table->count], filled where wanted. 0, or -1 with err; *usage tells a
- * case that is too large (exit 2) from a backend or memory that failed (exit 3). */
+/* Play the cases. verdicts: [table->count], filled where wanted; *bytes_max: host memory of the
+ * largest case. 0, or -1 with err; *usage tells a case that is too large (exit 2) from memory or a
+ * backend's open that failed (exit 3). A backend that fails in a case is a line of the report;
+ * after SIM_VERIFY_FAILURES_MAX of them nothing more is tried. */
 int sim_verify_cases(const struct sim_cases_job *job, struct sim_case_verdict *verdicts,
-                     struct sim_cases_report *report, bool *usage, char *err, size_t err_len);
+                     struct sim_verify_report *report, uint64_t *bytes_max, bool *usage, char *err,
+                     size_t err_len);
 
 #endif

@@ -15,7 +15,8 @@ enum { EXIT_OK = 0, EXIT_NO = 1, EXIT_USAGE = 2, EXIT_ENVIRONMENT = 3 };
 /* An option of one command alone, beside those of sim/settings.h. */
 struct command_flag {
     const char *name;  /* Without dashes. */
-    const char *value; /* Name of its value in help, or NULL for a plain flag. */
+    const char *value; /* Name of its value in help, or NULL for a plain flag; one that begins with
+                          '[' may be left out where an option or nothing follows: then "". */
     const char *help;
 };
 

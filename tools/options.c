@@ -109,9 +109,14 @@ static int parse_option(const struct command_spec *spec, int argc, char **argv, 
     const int flag = flag_index(spec, name);
     const bool json = strcmp(name, "json") == 0;
     const bool plain = json || (flag >= 0 && spec->flags[flag].value == NULL);
+    const bool may = flag >= 0 && !plain && spec->flags[flag].value[0] == '[';
     if (flag < 0 && !json && !accepts(spec, name))
         return complain(spec, "no such option of this command", word);
     if (plain && value != NULL) return complain(spec, "takes no value", word);
+    if (may && value == NULL) {
+        const bool next = *at + 1 < argc && argv[*at + 1][0] != '-';
+        value = next ? argv[++*at] : "";
+    }
     if (!plain && value == NULL) {
         if (*at + 1 >= argc) return complain(spec, "needs a value", word);
         value = argv[++*at];
