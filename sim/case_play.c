@@ -133,7 +133,7 @@ static void compare(struct job *job, const char *path)
         for (uint32_t r = 0; r < input->routing->ranks; r++) {
             struct sim_check check;
             sim_datapath_check(input, &job->expected_view, &job->actual_view, (enum sim_stage)stage,
-                               r, &check);
+                               r, &check, NULL);
             verdict->compared_bytes += check.bytes;
             if (check.mismatch_count > 0 && verdict->mismatches == 0) note(job, path, &check);
             verdict->mismatches += check.mismatch_count;
