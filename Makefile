@@ -82,6 +82,7 @@ REF_OBJ := $(call object,$(REF_SRC))
 REF_LIBS := $(BUILD)/libepsim_ref.a $(BUILD)/libepsim_ref.so.0
 TOOL_OBJ := $(call object,$(TOOL_SRC))
 TEST_OBJ := $(call object,$(TEST_SRC))
+PLUGIN_OBJ := $(patsubst %,$(BUILD)/tests/plugin_%.o,example broken ref v2 inner)
 FUZZ_OBJ := $(call object,$(wildcard tests/fuzz_*.c))
 
 # --- the program -----------------------------------------------------------------------------
@@ -95,7 +96,7 @@ $(BUILD)/libepsim.a: $(LIB_OBJ) $(BUILD)/flags.link
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $(LIB_OBJ)
 
-objects: $(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) $(GPU_TEST_OBJ) $(BUILD)/tools/demo_trace.o $(FUZZ_OBJ) ## compile everything, link nothing
+objects: $(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) $(GPU_TEST_OBJ) $(BUILD)/tools/demo_trace.o $(FUZZ_OBJ) $(PLUGIN_OBJ) ## compile everything, link nothing
 
 $(BUILD)/%.o: %.c $(BUILD)/flags.compile | $(GEN_HEADERS) $(BUILD)/packages.ok
 	$(call say,CC,$<)
@@ -112,7 +113,8 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc | $(GEN_HEADERS)
 $(BUILD)/tests/test_%.o: EPSIM_CFLAGS += -Wno-missing-prototypes
 $(BUILD)/tests/support.o: EPSIM_CFLAGS += -DTEST_TREE='"$(CURDIR)"'
 
--include $(wildcard $(patsubst %.o,%.d,$(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) $(GPU_TEST_OBJ)))
+-include $(wildcard $(patsubst %.o,%.d,$(LIB_OBJ) $(TOOL_OBJ) $(TEST_OBJ) $(GPU_TEST_OBJ))) \
+    $(wildcard $(BUILD)/tests/plugin_*.d)
 
 # --- generated files: rewritten only when their content changes ---------------------------------
 # $(call keep,COMMAND): run COMMAND, put its output into $@ if that differs from what is there.
@@ -184,7 +186,27 @@ $(BUILD)/test-runner: $(TEST_OBJ) $(BUILD)/libepsim.a $(BUILD)/flags.link
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) -o $@ $(TEST_OBJ) $(BUILD)/libepsim.a $(CHECK_LIBS) $(LIBS)
 
-runner: $(BUILD)/test-runner $(if $(TOOL_SRC),$(BUILD)/epsim) $(REF_LIBS)
+# Plugins for the tests, the example among them: shared objects that know sim/backend.h alone.
+PLUGINS := $(patsubst %,$(BUILD)/plugin_%.so,example broken v2 ref)
+
+plugin-example: $(BUILD)/plugin_example.so ## build the example plugin, tests/plugin_example.c
+
+$(BUILD)/plugin_%.so: $(BUILD)/tests/plugin_%.o
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) -shared -o $@ $^ -lm
+
+# The example under other names: for a later version, and inside the broken plugin.
+$(BUILD)/tests/plugin_v2.o: DEFINE := -Dsim_backend_v1=sim_backend_v2
+$(BUILD)/tests/plugin_inner.o: DEFINE := -Dsim_backend_v1=example_backend
+$(BUILD)/tests/plugin_v2.o $(BUILD)/tests/plugin_inner.o: tests/plugin_example.c \
+    $(BUILD)/flags.compile | $(GEN_HEADERS) $(BUILD)/packages.ok
+	$(Q)mkdir -p $(@D) && $(CC) $(EPSIM_CFLAGS) $(CFLAGS) $(DEFINE) -c $< -o $@
+$(BUILD)/plugin_broken.so: $(BUILD)/tests/plugin_inner.o
+$(BUILD)/plugin_ref.so: $(BUILD)/tests/plugin_ref.o $(BUILD)/libepsim.a $(BUILD)/flags.link
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) -shared -o $@ $(BUILD)/tests/plugin_ref.o $(BUILD)/libepsim.a $(LIBS)
+
+runner: $(PLUGINS) $(BUILD)/test-runner $(if $(TOOL_SRC),$(BUILD)/epsim) $(REF_LIBS)
 
 # Targets that do the set-up first build in a second make, which sees what was installed.
 # Without a -j of the user's own it takes all cores.
@@ -293,4 +315,4 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 FORCE:
-.PHONY: machines all objects runner setup test test-gpu check-one long asan fuzz fuzz-programs demo tidy install install-files clean help FORCE
+.PHONY: machines all objects plugin-example runner setup test test-gpu check-one long asan fuzz fuzz-programs demo tidy install install-files clean help FORCE
