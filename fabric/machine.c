@@ -32,6 +32,15 @@ static const struct fabric_field fields[] = {
     FIELD(nic_flight_ps, 0, PS_MAX, true),
     FIELD(nic_message_ps, 0, PS_MAX, true),
     FIELD(sm_version, 10, 999, false),
+    FIELD(leaf_nodes, 1, 65536, false),
+    FIELD(leaf_uplinks, 1, 1024, false),
+    FIELD(switch_hop_ps, 0, PS_MAX, false),
+    FIELD(adaptive_ps, 0, PS_MAX, false),
+    FIELD(port_buffer_bytes, 1, HBM_MAX, false),
+    FIELD(congestion_reaction_ps, 0, PS_MAX, false),
+    FIELD(paced_ppm, 1, 1000000, false),
+    FIELD(lane_ppm, 1, 1000000, false),
+    FIELD(background_burst_bytes, 1, HBM_MAX, false),
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 _Static_assert(sizeof fields / sizeof fields[0] <= (size_t)FABRIC_MACHINE_FIELDS,

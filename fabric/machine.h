@@ -23,7 +23,7 @@ extern "C" {
 enum {
     FABRIC_STACKS_MAX = 8,     /* Builds that one machine may know. */
     FABRIC_ORIGINS_MAX = 4,    /* Files in a chain of inherits. */
-    FABRIC_MACHINE_FIELDS = 24 /* Numbers below, at most. */
+    FABRIC_MACHINE_FIELDS = 40 /* Numbers below, at most. */
 };
 
 /* One build of the library: the costs that differ from the machine's own. */
@@ -51,8 +51,18 @@ struct fabric_machine {
     uint64_t nic_flight_ps;              /* One way, through leaf and spine. */
     uint64_t nic_message_ps;             /* Per message at the NIC: 1 / message rate. */
     uint32_t sm_version;                 /* Compute capability x 10: 90 Hopper; 0 = not said. */
-    struct fabric_costs costs;           /* Software and SM costs by protocol, and compute. */
-    struct fabric_attention attention;   /* Measured attention; rows 0 = none. */
+    /* Looked at when a run asks for them (fabric/network.h). */
+    uint32_t leaf_nodes;             /* Nodes that share a leaf switch per rail. */
+    uint32_t leaf_uplinks;           /* Ports of a leaf that lead to spines. */
+    uint64_t switch_hop_ps;          /* A switch and its cable: a way over a spine has two more. */
+    uint64_t adaptive_ps;            /* Adaptive routing: more for a message over a spine. */
+    uint64_t port_buffer_bytes;      /* What a switch port holds before its senders must. */
+    uint64_t congestion_reaction_ps; /* A queue too long to its senders paced. */
+    uint64_t paced_ppm;              /* Of a port that its paced senders use together. */
+    uint64_t lane_ppm;               /* Weight of our virtual lane beside a busy other one. */
+    uint64_t background_burst_bytes; /* The background flow's unit. */
+    struct fabric_costs costs;       /* Software and SM costs by protocol, and compute. */
+    struct fabric_attention attention; /* Measured attention; rows 0 = none. */
 
     char stack[32]; /* The build whose costs are in force; "" = the machine's defaults. */
     uint32_t stack_count;

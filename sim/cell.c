@@ -87,6 +87,7 @@ struct sim_exchange sim_cell_exchange(const struct sim_cell *cell, enum sim_dire
     return (struct sim_exchange){
         .machine = &plan->machine,
         .traffic = &cell->traffic,
+        .network = &plan->network,
         .direction = direction,
         .hidden = plan->hidden,
         .payload_bytes = direction == SIM_COMBINE ? 2 : ref_recipe_payload_bytes(plan->recipe),

@@ -10,12 +10,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "fabric/machine.h"
+#include "fabric/network.h"
 #include "sim/engine.h"
 #include "sim/traffic.h"
 
 struct sim_exchange {
     const struct fabric_machine *machine; /* Borrowed for the call. */
     const struct sim_traffic *traffic;    /* Borrowed for the call. */
+    /* Borrowed; checked against the machine. NULL: the fabric between the NICs is ideal. */
+    const struct fabric_network_shape *network;
     enum sim_direction direction;
     uint32_t hidden;          /* Channels a row carries. */
     uint32_t payload_bytes;   /* Per channel: 1 (FP8) or 2 (BF16). */
@@ -30,6 +33,22 @@ struct sim_exchange {
     const uint64_t *recv_start_ps;
     uint64_t pause_ps; /* Hook mode: other work between a rank's halves, behind its send half. */
 };
+
+/* Does the exchange go through a fabric that is not ideal? */
+static inline bool sim_exchange_networked(const struct sim_exchange *exchange)
+{
+    return exchange->network != NULL && exchange->machine->nic_goodput_bytes_per_s > 0 &&
+           fabric_network_asked(exchange->network);
+}
+
+/* The first launch. */
+static inline uint64_t sim_exchange_begin_ps(const struct sim_exchange *exchange, uint32_t ranks)
+{
+    uint64_t first_ps = exchange->start_ps[0];
+    for (uint32_t r = 1; r < ranks; r++)
+        if (exchange->start_ps[r] < first_ps) first_ps = exchange->start_ps[r];
+    return first_ps;
+}
 
 struct sim_resource_use {
     char name[32]; /* "rank3.nvlink.out", "rank0.nic.in", "rank0.sm", "rank2.qp" ... */

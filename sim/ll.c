@@ -115,6 +115,7 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     switch ((enum ll_event)event->kind) {
     case LL_PUBLISH: ll_publish(ll, event->target, event->time_ps); return;
     case LL_NIC: ll_nic_arrive(ll, event->target, event->time_ps); return;
+    case LL_LATE: ll_network_arrive(ll, event->target, event->time_ps); return;
     case LL_CREDIT: ll_nic_credit(ll, event->target, event->time_ps); return;
     case LL_START:
     case LL_TOKEN:
@@ -228,8 +229,8 @@ static int open_state(struct ll *ll, char *err, size_t err_len)
     init_groups(ll);
     for (uint32_t r = 0; r < ll->ranks; r++) init_rank(ll, r);
     ll->row_link_ps = fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.capacity_bytes_per_s);
-    if (ll->machine->nic_goodput_bytes_per_s > 0)
-        ll->row_nic_ps = fabric_transfer_ps(ll->row_bytes, ll->machine->nic_goodput_bytes_per_s);
+    const uint64_t nic = fabric_network_bytes_per_s(ll->exchange->network, ll->machine);
+    if (nic > 0) ll->row_nic_ps = fabric_transfer_ps(ll->row_bytes, nic);
     return 0;
 }
 
@@ -293,9 +294,15 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
                                                       ll.costs->sm_copy_bytes_per_s);
     sim_engine_reset(engine);
     if (open_state(&ll, err, err_len) != 0) return -1;
+    if (sim_exchange_networked(exchange)) {
+        ll.network = ll_network_open(&ll, err, err_len);
+        if (!ll.network) return -1;
+    }
     for (uint32_t r = 0; r < ll.ranks; r++)
         sim_engine_schedule(engine, exchange->start_ps[r] + launch_ps(&ll, r), LL_START, r, 0);
-    if (sim_engine_run(engine, handle, &ll, err, err_len) != 0) return -1;
+    const int status = sim_engine_run(engine, handle, &ll, err, err_len);
+    ll_network_close(ll.network);
+    if (status != 0) return -1;
     if (ll.direction == SIM_DISPATCH)
         ll_dispatch_gather(&ll);
     else

@@ -46,6 +46,10 @@ static uint64_t pass(struct ll_nic *nic, uint64_t engine_ps, uint64_t wire_ps, u
 /* Work off the first train at the sending NIC and look when it reaches the far one. */
 static void send_first(struct ll *ll, uint32_t rank)
 {
+    if (ll->network) {
+        ll_network_send(ll, rank);
+        return;
+    }
     struct ll_rank *r = &ll->rank[rank];
     struct ll_train *train = &ll->train[r->nic.head];
     struct sim_resource_use *use = &r->use[LL_NIC_OUT];
@@ -130,10 +134,8 @@ void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps)
         ring(ll, group, true, now_ps);
 }
 
-void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps)
+static void land(struct ll *ll, const struct ll_train *train, uint64_t now_ps)
 {
-    struct ll_rank *from = &ll->rank[rank];
-    const struct ll_train *train = &ll->train[from->nic.head];
     struct ll_rank *to = &ll->rank[train->peer];
     struct sim_resource_use *use = &to->use[LL_NIC_IN];
     const uint64_t flight_ps = ll->machine->nic_flight_ps;
@@ -157,6 +159,16 @@ void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps)
     if (train->flag && train->short_ring)
         sim_engine_schedule(ll->engine, seen_ps + flight_ps, LL_CREDIT, train->group, 0);
     if (train->flag) ll_flag_landed(ll, train->group, train->peer, train->group_rows, seen_ps);
+}
+
+void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    struct ll_rank *from = &ll->rank[rank];
+    const struct ll_train *train = &ll->train[from->nic.head];
+    if (ll->network)
+        ll_network_arrive(ll, from->nic.head, now_ps);
+    else
+        land(ll, train, now_ps);
     from->nic.head = train->next;
     if (from->nic.head != LL_NONE) send_first(ll, rank);
 }

@@ -27,7 +27,8 @@ enum ll_event {
     LL_ISSUE,   /* group (combine): what became ready in its LL_WAVES publishes. */
     LL_PUBLISH, /* group by NIC: its count (dispatch) or flag (combine) is issued. */
     LL_LINK,    /* rank: look at the NVLink port. */
-    LL_NIC,     /* rank: the first byte of its NIC's next train reaches the far NIC. */
+    LL_NIC,     /* rank: the first byte of its NIC's next train reaches the far NIC... */
+    LL_LATE,    /* train: ... or only now, since the fabric held it up. */
     LL_CREDIT   /* group: a work request of its queue pair has completed. */
 };
 
@@ -110,6 +111,7 @@ struct ll {
     const struct sim_message *messages;
     struct sim_timing *timing;
     struct sim_engine *engine;
+    struct ll_network *network; /* NULL: the fabric between the NICs is ideal. */
     enum sim_direction direction;
     uint64_t row_bytes, message_count;
     uint64_t row_link_ps, row_nic_ps; /* A row at an NVLink port; on the wire of a NIC. */
@@ -152,6 +154,12 @@ uint64_t ll_sm_next_ps(const struct ll *ll, uint32_t rank);
 int ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps);
 void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps);
 void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps);
+
+/* sim/ll_network.c: the same where the fabric is not ideal. NULL network is fine for close. */
+struct ll_network *ll_network_open(const struct ll *ll, char *err, size_t err_len);
+void ll_network_close(struct ll_network *network);
+void ll_network_send(struct ll *ll, uint32_t rank);
+void ll_network_arrive(struct ll *ll, uint32_t train, uint64_t now_ps);
 void ll_nic_credit(struct ll *ll, uint32_t group, uint64_t now_ps);
 
 /* sim/ll.c: a group's publish, its arrival, the ends of halves and kernels. */

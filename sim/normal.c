@@ -53,6 +53,7 @@ void normal_run_close(struct normal_run *run)
 int normal_run_kernel(const struct normal_run *run, char *err, size_t err_len)
 {
     sim_engine_reset(run->engine);
+    if (run->network) fabric_network_reset(run->network, run->begin_ps);
     for (uint32_t r = 0; r < run->plan->ranks; r++) {
         run->ranks[r].end_ps = run->begin_ps;
         run->ranks[r].sent_ps = run->begin_ps;
@@ -199,6 +200,7 @@ int sim_normal_time(struct sim_engine *engine, const struct sim_exchange *exchan
     const bool rows = timing->message_max > 0;
     struct normal_plan plan;
     struct normal_run run = {.plan = &plan, .engine = engine};
+    struct fabric_network network = {.ranks = 0};
     uint32_t latest = 0;
     int status = -1;
 
@@ -212,6 +214,12 @@ int sim_normal_time(struct sim_engine *engine, const struct sim_exchange *exchan
         if (exchange->start_ps[r] > exchange->start_ps[latest]) latest = r;
     const uint64_t notify_ps = normal_exchange_ps(exchange, &plan);
     run.begin_ps = exchange->start_ps[latest] + notify_ps;
+    if (sim_exchange_networked(exchange)) {
+        if (fabric_network_open(&network, exchange->network, exchange->machine, plan.ranks,
+                                plan.ranks_per_node, err, err_len) != 0)
+            goto close_plan;
+        run.network = &network;
+    }
     if (normal_choose_chunks(exchange, &run, err, err_len) != 0) goto close_plan;
     if (normal_run_open(&run, rows, err, err_len) != 0) goto close_run;
     if (normal_run_kernel(&run, err, err_len) != 0) goto close_run;
@@ -226,6 +234,7 @@ int sim_normal_time(struct sim_engine *engine, const struct sim_exchange *exchan
 close_run:
     normal_run_close(&run);
 close_plan:
+    fabric_network_close(&network);
     normal_plan_close(&plan);
     return status;
 }

@@ -48,8 +48,9 @@ void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *ex
     if (machine->nvlink_goodput_bytes_per_s > 0)
         costs->link_ps = fabric_transfer_ps(bytes, machine->nvlink_goodput_bytes_per_s / 1000000 *
                                                        own->link_ppm);
-    if (machine->nic_goodput_bytes_per_s > 0)
-        costs->nic_ps = fabric_transfer_ps(bytes, machine->nic_goodput_bytes_per_s);
+    const uint64_t nic = fabric_network_bytes_per_s(exchange->network, machine);
+    if (nic > 0) costs->nic_ps = fabric_transfer_ps(bytes, nic);
+    costs->row_bytes = bytes;
 
     costs->stage_chain_ps =
         own->send_row_ps + fabric_transfer_ps(bytes, own->send_warp_bytes_per_s);

@@ -101,11 +101,12 @@ struct normal_costs {
     bool nvlink;                                /* Within a node; else NICs. */
     uint64_t link_ps, flight_ps;                /* NVLink; flight: of whatever connects a node. */
     uint64_t nic_ps, message_ps, nic_flight_ps; /* NIC; message_ps: per put, rows and tail. */
-    uint64_t send_chain_ps, send_block_ps;      /* One node: sender. */
-    uint64_t stage_chain_ps, stage_block_ps;    /* Several nodes, dispatch: into the rail. */
-    uint64_t bulk_chain_ps, bulk_block_ps;      /* Receivers, forwarders, senders of combine. */
-    uint64_t sum_chain_ps, sum_block_ps;        /* Combine: a token at home; a contribution. */
-    uint64_t merge_chain_ps, merge_block_ps;    /* The same at the forwarder. */
+    uint64_t row_bytes;
+    uint64_t send_chain_ps, send_block_ps;   /* One node: sender. */
+    uint64_t stage_chain_ps, stage_block_ps; /* Several nodes, dispatch: into the rail. */
+    uint64_t bulk_chain_ps, bulk_block_ps;   /* Receivers, forwarders, senders of combine. */
+    uint64_t sum_chain_ps, sum_block_ps;     /* Combine: a token at home; a contribution. */
+    uint64_t merge_chain_ps, merge_block_ps; /* The same at the forwarder. */
 };
 
 struct normal_run {
@@ -115,6 +116,7 @@ struct normal_run {
     uint64_t begin_ps; /* All kernels run from here on: they meet in a barrier. */
     uint32_t nvl_chunk, nvl_slots, rdma_chunk, rdma_slots;
     struct normal_costs costs;
+    struct fabric_network *network;          /* NULL: ideal. */
     struct normal_rank *ranks;               /* [ranks] */
     struct normal_server *uses[NORMAL_USES]; /* [ranks] each. */
     struct normal_server *blocks[2];         /* [ranks * channels]: even and odd blocks. */
@@ -152,6 +154,28 @@ static inline void normal_log(const struct normal_rows *log, uint64_t first, uin
     }
 }
 
+/* Both NICs of a fabric that is not ideal, from now_ps on: as normal_nic without the flight. */
+static inline uint64_t normal_networked(const struct normal_run *run, uint32_t source,
+                                        uint32_t destination, uint32_t flow, uint64_t now_ps,
+                                        uint32_t rows, uint64_t *sent_ps)
+{
+    struct fabric_network *network = run->network;
+    struct normal_server *out = &run->uses[NORMAL_NIC_OUT][source];
+    struct normal_server *in = &run->uses[NORMAL_NIC_IN][destination];
+    const uint64_t row_ps = run->costs.nic_ps, fixed_ps = run->costs.message_ps;
+    const uint64_t ready_ps = normal_max(now_ps, out->free_ps);
+    out->free_ps = fabric_network_free_ps(network, source, true, out->free_ps, now_ps);
+    const uint64_t hold_ps = fabric_network_hold_ps(network, source, destination, ready_ps);
+    if (hold_ps > ready_ps) out->free_ps = normal_max(out->free_ps, hold_ps);
+    *sent_ps = normal_serve(out, now_ps, rows, row_ps, fixed_ps);
+    const uint64_t first_ps = *sent_ps - rows * row_ps;
+    const uint64_t delay_ps = fabric_network_cross(network, source, destination, flow, first_ps,
+                                                   *sent_ps, rows * run->costs.row_bytes);
+    in->free_ps = fabric_network_free_ps(network, destination, false, in->free_ps, now_ps);
+    const uint64_t in_ps = normal_serve(in, now_ps, rows, row_ps, fixed_ps);
+    return normal_max(*sent_ps + delay_ps, in_ps);
+}
+
 /* Both ends of the way between two ranks of a node, from start_ps on; when the last row is through.
  * Without NVLink that way is their NICs. */
 static inline uint64_t normal_link(const struct normal_run *run, uint32_t source,
@@ -163,6 +187,10 @@ static inline uint64_t normal_link(const struct normal_run *run, uint32_t source
     const int out = costs->nvlink ? NORMAL_LINK_OUT : NORMAL_NIC_OUT;
     const int in = costs->nvlink ? NORMAL_LINK_IN : NORMAL_NIC_IN;
     assert(source != destination);
+    if (run->network && !costs->nvlink) {
+        uint64_t sent_ps;
+        return normal_networked(run, source, destination, 0, start_ps, rows, &sent_ps);
+    }
     const uint64_t out_ps = normal_serve(&run->uses[out][source], start_ps, rows, row_ps, fixed_ps);
     const uint64_t in_ps =
         normal_serve(&run->uses[in][destination], start_ps, rows, row_ps, fixed_ps);
@@ -170,12 +198,15 @@ static inline uint64_t normal_link(const struct normal_run *run, uint32_t source
 }
 
 /* Both NICs, from now_ps on; when the chunk and its tail are in the far memory. *sent_ps: the
- * near NIC is done. */
+ * near NIC is done. A channel has its own queue pair. */
 static inline uint64_t normal_nic(const struct normal_run *run, uint32_t source,
-                                  uint32_t destination, uint64_t now_ps, uint32_t rows,
-                                  uint64_t *sent_ps)
+                                  uint32_t destination, uint32_t channel, uint64_t now_ps,
+                                  uint32_t rows, uint64_t *sent_ps)
 {
     assert(source != destination);
+    if (run->network)
+        return normal_networked(run, source, destination, channel, now_ps, rows, sent_ps) +
+               run->costs.nic_flight_ps;
     *sent_ps = normal_serve(&run->uses[NORMAL_NIC_OUT][source], now_ps, rows, run->costs.nic_ps,
                             run->costs.message_ps);
     const uint64_t in_ps = normal_serve(&run->uses[NORMAL_NIC_IN][destination], now_ps, rows,

@@ -13,14 +13,15 @@ enum { FORWARD_WARPS = 24, HOME_WARPS = 16, EVEN = 0, ODD = 1 };
 
 struct rail { /* (home rank, node, channel): partial sums from that node's forwarder. */
     uint32_t rows;
-    uint32_t begun;  /* Sums started at the forwarder. */
-    uint32_t summed; /* Finished. */
-    uint32_t flying; /* Started, not finished. */
-    uint32_t landed; /* Partial sums at home. */
-    uint32_t head;   /* Slots freed, as the forwarder knows. */
-    uint32_t told;   /* Slots freed, as last told. */
-    bool waiting;    /* The forwarder waits for slots. */
-    bool putting;    /* A finished chunk is being handed to the NIC. */
+    uint32_t begun;   /* Sums started at the forwarder. */
+    uint32_t summed;  /* Finished. */
+    uint32_t flying;  /* Started, not finished. */
+    uint32_t landed;  /* Partial sums at home. */
+    uint32_t head;    /* Slots freed, as the forwarder knows. */
+    uint32_t told;    /* Slots freed, as last told. */
+    bool waiting;     /* The forwarder waits for slots. */
+    bool putting;     /* A finished chunk is being handed to the NIC. */
+    uint64_t land_ps; /* Of the last chunk put: a queue pair delivers in order. */
 };
 
 struct home { /* (home rank, channel) */
@@ -197,7 +198,10 @@ static void on_put(struct combine *c, uint64_t q, uint64_t payload, uint64_t now
     const uint32_t rows = (uint32_t)(payload >> 32), landed = (uint32_t)payload;
     uint64_t sent_ps = now_ps, land_ps = now_ps;
     c->rails[q].putting = false;
-    if (home != forwarder) land_ps = normal_nic(c->run, forwarder, home, now_ps, rows, &sent_ps);
+    if (home != forwarder)
+        land_ps = normal_nic(c->run, forwarder, home, (uint32_t)(q % c->channels), now_ps, rows,
+                             &sent_ps);
+    c->rails[q].land_ps = land_ps = normal_max(land_ps, c->rails[q].land_ps);
     normal_sent(c->run, forwarder, sent_ps);
     const uint64_t first = c->run->plan->level0.first[q] + landed;
     normal_log(&c->run->rows0, first - rows, first, now_ps, land_ps);

@@ -16,11 +16,12 @@ enum { STAGE_WARPS = 7, EVEN = 0, ODD = 1 };
 
 struct rail { /* (source rank, node, channel) */
     uint32_t rows;
-    uint32_t staged; /* Copied into the ring. */
-    uint32_t issued; /* Handed to the NIC. */
-    uint32_t landed; /* Seen by the forwarders. */
-    uint32_t freed;  /* Passed by every forwarder warp, as last told to the source. */
-    uint32_t head;   /* The same, as the source knows it. */
+    uint32_t staged;  /* Copied into the ring. */
+    uint32_t issued;  /* Handed to the NIC. */
+    uint32_t landed;  /* Seen by the forwarders. */
+    uint32_t freed;   /* Passed by every forwarder warp, as last told to the source. */
+    uint32_t head;    /* The same, as the source knows it. */
+    uint64_t land_ps; /* Of the last chunk put: a queue pair delivers in order. */
 };
 
 struct stager { /* (rank, channel) */
@@ -149,7 +150,9 @@ static void on_put(struct dispatch *d, uint64_t q, uint64_t payload, uint64_t no
     const uint32_t rows = (uint32_t)(payload >> 32), landed = (uint32_t)payload;
     uint64_t sent_ps = now_ps, land_ps = now_ps;
     if (rail_forwarder(d, q) != source)
-        land_ps = normal_nic(d->run, source, rail_forwarder(d, q), now_ps, rows, &sent_ps);
+        land_ps = normal_nic(d->run, source, rail_forwarder(d, q), (uint32_t)(q % d->channels),
+                             now_ps, rows, &sent_ps);
+    d->rails[q].land_ps = land_ps = normal_max(land_ps, d->rails[q].land_ps);
     normal_sent(d->run, source, sent_ps);
     const uint64_t first = d->run->plan->level0.first[q] + landed;
     normal_log(&d->run->rows0, first - rows, first, now_ps, land_ps);

@@ -12,6 +12,7 @@
 #include "ref/normal_phase.h"
 #include "sim/backends.h"
 #include "sim/generator.h"
+#include "sim/network.h"
 #include "sim/rules.h"
 #include "sim/transport.h"
 
@@ -211,6 +212,7 @@ int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, ui
     plan->from_trace = trace_layers > 0;
     if (fabric_machine_load(settings->machine, &plan->machine, err, err_len) != 0) return -1;
     if (sim_model_load(settings->model, &plan->model, err, err_len) != 0) return -1;
+    if (sim_network_read(settings, &plan->machine, &plan->network, err, err_len) != 0) return -1;
     if (settings->scenario[0] != '\0' &&
         sim_scenario_load(settings->scenario, &plan->scenario, err, err_len) != 0)
         return -1;
@@ -247,6 +249,9 @@ int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, ui
     if (choose_starts(plan, err, err_len) != 0) return -1;
     if (check_transport(plan, err, err_len) != 0) return -1;
     plan->ranks_per_node = plan->ranks / plan->nodes;
+    char text[sizeof plan->notes[0]];
+    sim_network_note(plan, text, sizeof text);
+    if (text[0] != '\0' && plan->note_count < SIM_NOTES_MAX) note(plan, "%s", text);
     for (uint32_t r = 0; r < plan->ranks; r++)
         plan->token_start[r + 1] = plan->token_start[r] + plan->tokens[r];
     return 0;

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "fabric/machine.h"
+#include "fabric/network.h"
 #include "ref/quantise.h"
 #include "sim/backend.h"
 #include "sim/model.h"
@@ -24,8 +25,9 @@ struct sim_plan {
     struct sim_model model;
     struct sim_scenario scenario;
     struct sim_skew skew;
-    bool hook;          /* LL: send and receive halves are kernels of their own. */
-    uint64_t pause_ps;  /* Hook mode: other work between them. */
+    bool hook;         /* LL: send and receive halves are kernels of their own. */
+    uint64_t pause_ps; /* Hook mode: other work between them. */
+    struct fabric_network_shape network;
     enum sim_mode mode; /* LL or NORMAL: auto is decided. */
     enum ref_recipe recipe;
     enum sim_expert expert;

@@ -30,6 +30,9 @@ struct sim_settings {
     char offsets[SIM_PATH_MAX];
     char weights[SIM_PATH_MAX]; /* none | FILE */
     char after[16];
+    char fabric_routing[16];     /* ideal | static | adaptive */
+    char congestion_control[16]; /* ideal | on | off */
+    char background[32];         /* "GBPS[:shared|own]" */
     char scenario[SIM_PATH_MAX];
     char skew[64]; /* none | normal:US | late:RANK:US (sim/skew.h). */
     char hook[32]; /* none | US of other work between the halves. */

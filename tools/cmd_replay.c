@@ -1,11 +1,39 @@
 /* tools/cmd_replay.c - `epsim replay`: steps with routing from a captured trace. */
 #include "tools/play.h"
 
-static const char *const OPTIONS[] = {
-    "offsets", "weights",   "model",    "machine", "ep",           "nodes",  "mode",    "recipe",
-    "tokens",  "capacity",  "steps",    "layers",  "qp-depth",     "sms",    "expert",  "backend",
-    "after",   "allow",     "scenario", "skew",    "hook",         "detail", "overlap", "seed",
-    "threads", "transport", "gpus",     "mapping", "time-limit-s", NULL};
+static const char *const OPTIONS[] = {"offsets",
+                                      "weights",
+                                      "model",
+                                      "machine",
+                                      "ep",
+                                      "nodes",
+                                      "mode",
+                                      "recipe",
+                                      "tokens",
+                                      "capacity",
+                                      "steps",
+                                      "layers",
+                                      "qp-depth",
+                                      "sms",
+                                      "expert",
+                                      "backend",
+                                      "after",
+                                      "allow",
+                                      "scenario",
+                                      "skew",
+                                      "hook",
+                                      "detail",
+                                      "overlap",
+                                      "seed",
+                                      "threads",
+                                      "transport",
+                                      "gpus",
+                                      "mapping",
+                                      "time-limit-s",
+                                      "fabric-routing",
+                                      "congestion-control",
+                                      "background",
+                                      NULL};
 
 static const struct command_spec SPEC = {
     .name = "replay",

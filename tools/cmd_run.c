@@ -2,10 +2,12 @@
 #include "tools/play.h"
 
 static const char *const OPTIONS[] = {
-    "model",     "machine",  "ep",      "nodes",        "mode",   "recipe",  "tokens",  "capacity",
-    "steps",     "layers",   "routing", "qp-depth",     "sms",    "expert",  "backend", "after",
-    "allow",     "scenario", "skew",    "hook",         "detail", "overlap", "seed",    "threads",
-    "transport", "gpus",     "mapping", "time-limit-s", NULL};
+    "model",      "machine",  "ep",      "nodes",        "mode",           "recipe",
+    "tokens",     "capacity", "steps",   "layers",       "routing",        "qp-depth",
+    "sms",        "expert",   "backend", "after",        "allow",          "scenario",
+    "skew",       "hook",     "detail",  "overlap",      "seed",           "threads",
+    "transport",  "gpus",     "mapping", "time-limit-s", "fabric-routing", "congestion-control",
+    "background", NULL};
 
 static const struct command_spec SPEC = {
     .name = "run",
