@@ -67,6 +67,9 @@ static const struct {
      SIM_PART_NIC},
     {"nic_flight_ps", offsetof(struct fabric_machine, nic_flight_ps), SIM_PART_NIC},
     {"nic_message_ps", offsetof(struct fabric_machine, nic_message_ps), SIM_PART_NIC},
+    {"pcie_bytes_per_s", offsetof(struct fabric_machine, pcie_bytes_per_s), SIM_PART_NIC},
+    {"switch_hop_ps", offsetof(struct fabric_machine, switch_hop_ps), SIM_PART_NIC},
+    {"adaptive_ps", offsetof(struct fabric_machine, adaptive_ps), SIM_PART_NIC},
 };
 
 enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0] };

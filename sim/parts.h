@@ -20,7 +20,7 @@ enum sim_part {
     SIM_PART_SYNC,   /* Barriers, flags, polls, tails. */
     SIM_PART_SM,     /* Casts, copies and sums: loads and stores of SMs and what begins them. */
     SIM_PART_NVLINK, /* NVLink ports and flight. */
-    SIM_PART_NIC,    /* NICs: line, messages, doorbells, work requests, flight. */
+    SIM_PART_NIC,    /* NICs: line, PCIe, messages, doorbells, work requests, flight, fabric. */
     SIM_PART_QP,     /* Queue pairs that are full. */
     SIM_PART_WAIT,   /* Ranks that were launched later. */
     SIM_PART_OTHER,  /* What is left when all of the above is free: rounding. */
