@@ -7,16 +7,20 @@
 #include "sim/bench_engine.h"
 #include "sim/bench_kernels.h"
 #include "sim/bench_ref.h"
+#include "sim/bench_sim.h"
 #include "tools/commands.h"
 #include "tools/table.h"
 
+static const char *const OPTIONS[] = {"threads", NULL};
+
 static const struct command_spec SPEC = {
     .name = "bench",
-    .arguments = "engine|ref|kernels|direct",
+    .arguments = "engine|sim|ref|kernels|direct",
     .summary = "Measure the event queue (hold model, and packets of an all-to-all) or the "
-               "reference's operations on one core, or the kernels on one GPU, or those that reach "
-               "from one GPU into another on two.",
+               "reference's operations on one core, or layers, steps and sweeps of the simulation, "
+               "or the kernels on one GPU, or those that reach from one GPU into another on two.",
     .example = "epsim bench engine --json",
+    .options = OPTIONS,
     .arguments_min = 1,
     .arguments_max = 1,
 };
@@ -25,6 +29,8 @@ enum {
     KERNEL_ROUNDS = 15,
     DIRECT_ROUNDS = 41,
     REF_ROUNDS = 15,
+    LAYER_ROUNDS = 31,
+    STEP_ROUNDS = 5,
     ENGINE_ROUNDS = 5,
     ENGINE_ROUND_NS = 500000000
 };
@@ -120,6 +126,50 @@ static int bench_engine(const struct command_line *line)
     if (line->json) return command_print_json(json);
     json_decref(json);
     return EXIT_OK;
+}
+
+static void sim_row(struct table *table, json_t *list, const char *name, uint64_t ns,
+                    uint64_t goal_ns, uint64_t events)
+{
+    json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:I}", "name", name, "ms",
+                                          (double)ns / 1e6, "goal_ms", (double)goal_ns / 1e6,
+                                          "events", (json_int_t)events));
+    table_cell(table, "%s", name);
+    table_cell(table, "%.2f", (double)ns / 1e6);
+    if (goal_ns > 0)
+        table_cell(table, "%.0f", (double)goal_ns / 1e6);
+    else
+        table_cell(table, "-");
+    if (events > 0)
+        table_cell(table, "%" PRIu64, events);
+    else
+        table_cell(table, "-");
+}
+
+static int bench_sim(const struct command_line *line)
+{
+    struct sim_bench_layer layer;
+    char err[256] = "";
+    uint64_t step_ns = 0, cells_ns = 0, events = 0;
+    if (sim_bench_layer(64, LAYER_ROUNDS, &layer, err, sizeof err) == 0)
+        step_ns = sim_bench_step(32, 75, STEP_ROUNDS, err, sizeof err);
+    if (step_ns > 0) cells_ns = sim_bench_cells(line->settings.threads, &events, err, sizeof err);
+    if (cells_ns == 0) return command_fail(&SPEC, EXIT_ENVIRONMENT, err);
+    json_t *json = json_object(), *list = json_array();
+    struct table *table = table_open("what|>ms|>goal|>events");
+    sim_row(table, list, "EP64 low-latency layer, every message", layer.exchanges_ns, 5000000,
+            layer.events);
+    sim_row(table, list, "its messages listed", layer.list_ns, 0, 0);
+    sim_row(table, list, "EP32 decode step of 75 layers", step_ns, 500000000, 0);
+    sim_row(table, list, "414 cells of normal mode (wall)", cells_ns, UINT64_C(60000000000),
+            events);
+    json_object_set_new(json, "rows", list);
+    if (!line->json) {
+        table_print(table, stdout);
+        json_decref(json);
+    }
+    table_close(table);
+    return line->json ? command_print_json(json) : EXIT_OK;
 }
 
 static int bench_ref(const struct command_line *line)
@@ -264,8 +314,9 @@ int cmd_bench(int argc, char **argv)
     const int status = command_line_parse(&SPEC, argc, argv, &line);
     if (status >= 0) return status;
     if (strcmp(line.arguments[0], "engine") == 0) return bench_engine(&line);
+    if (strcmp(line.arguments[0], "sim") == 0) return bench_sim(&line);
     if (strcmp(line.arguments[0], "ref") == 0) return bench_ref(&line);
     if (strcmp(line.arguments[0], "kernels") == 0) return bench_kernels(&line);
     if (strcmp(line.arguments[0], "direct") == 0) return bench_direct(&line);
-    return command_fail(&SPEC, EXIT_USAGE, "must be engine, ref, kernels or direct");
+    return command_fail(&SPEC, EXIT_USAGE, "must be engine, sim, ref, kernels or direct");
 }
