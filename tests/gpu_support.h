@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "kernels/gpu.h"
+#include "sim/backends.h"
 #include "tests/exchange.h"
 
 /* GPUs at hand, found once by gpu_main.c; at least 1 in every test. */
@@ -32,6 +33,15 @@ static inline struct gpu *test_gpu_open(int place)
     char err[256] = "";
     ck_assert_msg(gpu_open(&options, &gpu, err, sizeof err) == 0, "%s", err);
     return gpu;
+}
+
+/* The same for a backend. */
+static inline struct sim_backend_place test_gpu_place(int place)
+{
+    struct sim_backend_place where = sim_backend_place_default();
+    where.gpus = place == 0 ? 1 : test_gpu_count();
+    where.interleave = place == 2;
+    return where;
 }
 
 /* A call of gpu.h that must succeed; its last two arguments are added here. */

@@ -3,121 +3,14 @@
  *
  * Method: play one layer whole, then with one fault on a message picked from the traffic, and
  * compare the report with what the message itself says. */
-#include <check.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "sim/cell.h"
-#include "tests/support.h"
+#include "tests/fault_bench.h"
 
 Suite *faults_suite(void);
 
 static char err[512];
 
-struct bench {
-    struct sim_plan *plan;
-    struct sim_source *source;
-    struct sim_cell *cell;
-    struct sim_engine *engine;
-    struct sim_datapath *path;
-};
-
-/* ranks ranks of a 16-expert top-2 model, 12 tokens each. */
-static struct bench open_bench(const char *mode, const char *machine, const char *ep)
-{
-    struct bench bench;
-    struct sim_settings settings;
-    sim_settings_default(&settings);
-    const char *const options[][2] = {
-        {"model", "toy-16x2"}, {"mode", mode}, {"ep", ep}, {"machine", machine}, {"tokens", "12"}};
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        ck_assert_int_eq(sim_settings_set(&settings, options[i][0], options[i][1], err, sizeof err),
-                         0);
-    bench.plan = (struct sim_plan *)malloc(sizeof *bench.plan);
-    ck_assert_msg(sim_plan_make(&settings, 0, 0, bench.plan, err, sizeof err) == 0, "%s", err);
-    bench.source = sim_source_open(&settings, err, sizeof err);
-    ck_assert_int_eq(sim_source_start(bench.source, bench.plan, err, sizeof err), 0);
-    bench.cell = sim_cell_open(bench.plan, err, sizeof err);
-    bench.engine = sim_engine_open(1024, err, sizeof err);
-    bench.path = sim_datapath_open(sim_backend_ref(), NULL, err, sizeof err);
-    ck_assert(bench.cell != NULL && bench.engine != NULL && bench.path != NULL);
-    return bench;
-}
-
-static void close_bench(struct bench *bench)
-{
-    sim_datapath_close(bench->path);
-    sim_engine_close(bench->engine);
-    sim_cell_close(bench->cell);
-    sim_source_close(bench->source);
-    free(bench->plan);
-}
-
-/* The list by name has as many rows of every stage as the checks count. */
-static void assert_listed(const struct sim_wrong_rows *wrong, const uint64_t mismatches[SIM_STAGES])
-{
-    uint64_t listed[SIM_STAGES] = {0}, all = 0;
-    for (uint32_t i = 0; i < sim_wrong_rows_listed(wrong); i++) listed[wrong->rows[i].stage]++;
-    for (int s = 0; s < SIM_STAGES; s++) {
-        ck_assert_uint_eq(listed[s], mismatches[s]);
-        all += mismatches[s];
-    }
-    ck_assert_uint_eq(wrong->count, all);
-    ck_assert_int_eq(wrong->digest == 0, all == 0);
-}
-
-/* Play the layer with the plan's scenario; the number of rows that differ, per stage. */
-static void play(struct bench *bench, uint64_t mismatches[SIM_STAGES])
-{
-    uint64_t ready_ps[SIM_RANKS_MAX] = {0};
-    const uint32_t ranks = bench->plan->ranks;
-    ck_assert_msg(sim_cell_prepare(bench->cell, bench->source, 0, 0, bench->engine, ready_ps, err,
-                                   sizeof err) == 0,
-                  "%s", err);
-    ck_assert_msg(sim_cell_play(bench->cell, bench->path, err, sizeof err) == 0, "%s", err);
-    memset(mismatches, 0, SIM_STAGES * sizeof mismatches[0]);
-    for (uint32_t i = 0; i < SIM_STAGES * ranks; i++)
-        mismatches[bench->cell->checks[i].stage] += bench->cell->checks[i].mismatch_count;
-    assert_listed(bench->cell->wrong, mismatches);
-}
-
-/* The first message of the direction and hop between two different ranks that has, between the
- * same two, a next one of another token; *other is that one. */
-static struct sim_message pick(const struct bench *bench, enum sim_direction direction,
-                               uint32_t hop, struct sim_message *other)
-{
-    const struct sim_traffic *traffic = &bench->cell->traffic;
-    const struct sim_message *messages = traffic->messages[direction];
-    for (uint64_t m = 0; m < traffic->message_count[direction]; m++) {
-        const struct sim_message *next = NULL;
-        if (messages[m].hop != hop || messages[m].src_rank == messages[m].dst_rank) continue;
-        for (uint64_t n = 0; n < traffic->message_count[direction]; n++) {
-            const struct sim_message *it = &messages[n];
-            if (it->hop == hop && it->src_rank == messages[m].src_rank &&
-                it->dst_rank == messages[m].dst_rank && it->dst_row > messages[m].dst_row &&
-                (next == NULL || it->dst_row < next->dst_row))
-                next = it;
-        }
-        if (next == NULL ||
-            (next->token == messages[m].token && next->home_rank == messages[m].home_rank))
-            continue;
-        *other = *next;
-        return messages[m];
-    }
-    ck_abort_msg("no two messages between the same two ranks");
-}
-
-static struct sim_fault_target target_of(const struct sim_message *message)
-{
-    const bool outward = message->home_rank == message->src_rank;
-    return (struct sim_fault_target){message->home_rank, message->token, message->expert,
-                                     message->expert >= 0 ? -1
-                                     : outward            ? (int32_t)message->dst_rank
-                                                          : (int32_t)message->src_rank};
-}
-
 /* One check of the stage names this message's row. */
-static void assert_named(const struct bench *bench, enum sim_direction direction,
+static void assert_named(const struct fault_bench *bench, enum sim_direction direction,
                          const struct sim_message *message)
 {
     const enum sim_stage stage = direction == SIM_DISPATCH ? SIM_STAGE_DISPATCH : SIM_STAGE_COMBINE;
@@ -138,39 +31,29 @@ static void assert_named(const struct bench *bench, enum sim_direction direction
     ck_assert_msg(found, "no check names token %u of rank %u", message->token, message->home_rank);
 }
 
-static const struct {
-    const char *mode, *machine, *ep;
-    enum sim_direction direction;
-    uint32_t hop;
-} PLACES[] = {
-    {"ll", "h200-hgx", "2", SIM_DISPATCH, 0},     {"ll", "h200-hgx", "2", SIM_COMBINE, 0},
-    {"normal", "h200-hgx", "2", SIM_DISPATCH, 0}, {"normal", "h200-hgx", "2", SIM_COMBINE, 0},
-    {"normal", "toy-2x4", "8", SIM_DISPATCH, 0},  {"normal", "toy-2x4", "8", SIM_DISPATCH, 1},
-    {"normal", "toy-2x4", "8", SIM_COMBINE, 0},   {"normal", "toy-2x4", "8", SIM_COMBINE, 1},
-};
-
-enum { PLACE_COUNT = sizeof PLACES / sizeof PLACES[0] };
-
 /* One fault of this kind at place _i: what the report must name. */
 static void check_fault(int place, enum sim_fault_kind kind)
 {
-    struct bench bench = open_bench(PLACES[place].mode, PLACES[place].machine, PLACES[place].ep);
-    const enum sim_direction direction = PLACES[place].direction;
+    struct fault_bench bench =
+        fault_bench_open(sim_backend_ref(), NULL, FAULT_PLACES[place].mode,
+                         FAULT_PLACES[place].machine, FAULT_PLACES[place].ep);
+    const enum sim_direction direction = FAULT_PLACES[place].direction;
     uint64_t mismatches[SIM_STAGES];
     struct sim_message other;
 
-    play(&bench, mismatches);
+    fault_bench_play(&bench, mismatches);
     for (int s = 0; s < SIM_STAGES; s++) ck_assert_uint_eq(mismatches[s], 0);
-    const struct sim_message message = pick(&bench, direction, PLACES[place].hop, &other);
+    const struct sim_message message =
+        fault_bench_pick(&bench, direction, FAULT_PLACES[place].hop, &other);
     bench.plan->scenario.count = 1;
     bench.plan->scenario.faults[0] = (struct sim_fault){.kind = kind,
                                                         .stage = direction,
-                                                        .hop = PLACES[place].hop,
-                                                        .target = target_of(&message),
-                                                        .other = target_of(&other),
+                                                        .hop = FAULT_PLACES[place].hop,
+                                                        .target = fault_bench_target(&message),
+                                                        .other = fault_bench_target(&other),
                                                         .byte = 64,
                                                         .xor_mask = 0x11};
-    play(&bench, mismatches);
+    fault_bench_play(&bench, mismatches);
     ck_assert_uint_eq(mismatches[SIM_STAGE_LAYOUT], 0);
     ck_assert_uint_gt(mismatches[SIM_STAGE_COMBINE], 0);
     if (direction == SIM_DISPATCH) {
@@ -181,7 +64,7 @@ static void check_fault(int place, enum sim_fault_kind kind)
         ck_assert_uint_eq(mismatches[SIM_STAGE_EXPERT], 0);
     }
     assert_named(&bench, direction, kind == SIM_FAULT_DOUBLE ? &other : &message);
-    close_bench(&bench);
+    fault_bench_close(&bench);
 }
 
 START_TEST(a_dropped_message_is_named)
@@ -210,14 +93,16 @@ END_TEST
 
 START_TEST(a_message_that_lands_after_its_receiver_has_read_is_named)
 {
-    if (PLACES[_i].machine[0] == 't' && PLACES[_i].hop == 0) return; /* Read by a later hop. */
+    if (FAULT_PLACES[_i].machine[0] == 't' && FAULT_PLACES[_i].hop == 0)
+        return; /* Read by a later hop. */
     check_fault(_i, SIM_FAULT_LATE);
 }
 END_TEST
 
 START_TEST(a_message_overtaken_by_its_count_is_named)
 {
-    if (PLACES[_i].machine[0] == 't' && PLACES[_i].hop == 0) return; /* Read by a later hop. */
+    if (FAULT_PLACES[_i].machine[0] == 't' && FAULT_PLACES[_i].hop == 0)
+        return; /* Read by a later hop. */
     check_fault(_i, SIM_FAULT_OVERTAKE);
 }
 END_TEST
@@ -225,16 +110,16 @@ END_TEST
 /* Low latency: the row at the expert's rank, what the expert made of it, the token it came from. */
 START_TEST(a_lost_dispatch_message_spoils_three_rows_by_name)
 {
-    struct bench bench = open_bench("ll", "h200-hgx", "2");
+    struct fault_bench bench = fault_bench_open(sim_backend_ref(), NULL, "ll", "h200-hgx", "2");
     const struct sim_wrong_rows *wrong = bench.cell->wrong;
     uint64_t mismatches[SIM_STAGES];
     struct sim_message other;
-    play(&bench, mismatches);
-    const struct sim_message message = pick(&bench, SIM_DISPATCH, 0, &other);
+    fault_bench_play(&bench, mismatches);
+    const struct sim_message message = fault_bench_pick(&bench, SIM_DISPATCH, 0, &other);
     bench.plan->scenario.count = 1;
     bench.plan->scenario.faults[0] =
-        (struct sim_fault){.kind = SIM_FAULT_DROP, .target = target_of(&message)};
-    play(&bench, mismatches);
+        (struct sim_fault){.kind = SIM_FAULT_DROP, .target = fault_bench_target(&message)};
+    fault_bench_play(&bench, mismatches);
     ck_assert_uint_eq(wrong->count, 3);
     for (uint32_t i = 0; i < 3; i++) {
         const struct sim_wrong_row *row = &wrong->rows[i];
@@ -244,7 +129,7 @@ START_TEST(a_lost_dispatch_message_spoils_three_rows_by_name)
         ck_assert_uint_eq(row->src_rank, message.home_rank);
         ck_assert_int_eq(row->src_token, message.token);
     }
-    close_bench(&bench);
+    fault_bench_close(&bench);
 }
 END_TEST
 
@@ -276,15 +161,17 @@ END_TEST
 START_TEST(a_corrupted_byte_is_named_to_the_channel)
 {
     /* LL dispatch: 16 bytes of header, then one code a channel: byte 64 is channel 48. */
-    struct bench bench = open_bench("ll", "h200-hgx", "2");
+    struct fault_bench bench = fault_bench_open(sim_backend_ref(), NULL, "ll", "h200-hgx", "2");
     uint64_t mismatches[SIM_STAGES];
     struct sim_message other;
-    play(&bench, mismatches);
-    const struct sim_message message = pick(&bench, SIM_DISPATCH, 0, &other);
+    fault_bench_play(&bench, mismatches);
+    const struct sim_message message = fault_bench_pick(&bench, SIM_DISPATCH, 0, &other);
     bench.plan->scenario.count = 1;
-    bench.plan->scenario.faults[0] = (struct sim_fault){
-        .kind = SIM_FAULT_CORRUPT, .target = target_of(&message), .byte = 64, .xor_mask = 0x80};
-    play(&bench, mismatches);
+    bench.plan->scenario.faults[0] = (struct sim_fault){.kind = SIM_FAULT_CORRUPT,
+                                                        .target = fault_bench_target(&message),
+                                                        .byte = 64,
+                                                        .xor_mask = 0x80};
+    fault_bench_play(&bench, mismatches);
     ck_assert_uint_eq(mismatches[SIM_STAGE_DISPATCH], 1);
     const struct sim_check *check =
         &bench.cell->checks[SIM_STAGE_DISPATCH * bench.plan->ranks + message.dst_rank];
@@ -294,13 +181,13 @@ START_TEST(a_corrupted_byte_is_named_to_the_channel)
     ck_assert_int_eq(check->channel, 48);
     ck_assert_int_eq(strtol(check->expected_hex, NULL, 16) ^ strtol(check->actual_hex, NULL, 16),
                      0x80);
-    close_bench(&bench);
+    fault_bench_close(&bench);
 }
 END_TEST
 
 START_TEST(a_fault_on_a_message_that_does_not_exist_is_refused)
 {
-    struct bench bench = open_bench("ll", "h200-hgx", "2");
+    struct fault_bench bench = fault_bench_open(sim_backend_ref(), NULL, "ll", "h200-hgx", "2");
     uint64_t ready_ps[SIM_RANKS_MAX] = {0};
     bench.plan->scenario.count = 1;
     bench.plan->scenario.faults[0] =
@@ -309,7 +196,7 @@ START_TEST(a_fault_on_a_message_that_does_not_exist_is_refused)
         sim_cell_prepare(bench.cell, bench.source, 0, 0, bench.engine, ready_ps, err, sizeof err),
         -2);
     ck_assert_ptr_nonnull(strstr(err, "no such message"));
-    close_bench(&bench);
+    fault_bench_close(&bench);
 }
 END_TEST
 
@@ -317,14 +204,14 @@ Suite *faults_suite(void)
 {
     Suite *suite = suite_create("faults");
     TCase *tests = tcase_create("faults");
-    tcase_add_loop_test(tests, a_dropped_message_is_named, 0, PLACE_COUNT);
+    tcase_add_loop_test(tests, a_dropped_message_is_named, 0, FAULT_PLACE_COUNT);
     tcase_add_loop_test(tests, a_doubled_message_is_named_where_it_displaced_another, 0,
-                        PLACE_COUNT);
-    tcase_add_loop_test(tests, swapped_messages_are_named, 0, PLACE_COUNT);
-    tcase_add_loop_test(tests, a_corrupted_message_is_named, 0, PLACE_COUNT);
+                        FAULT_PLACE_COUNT);
+    tcase_add_loop_test(tests, swapped_messages_are_named, 0, FAULT_PLACE_COUNT);
+    tcase_add_loop_test(tests, a_corrupted_message_is_named, 0, FAULT_PLACE_COUNT);
     tcase_add_loop_test(tests, a_message_that_lands_after_its_receiver_has_read_is_named, 0,
-                        PLACE_COUNT);
-    tcase_add_loop_test(tests, a_message_overtaken_by_its_count_is_named, 0, PLACE_COUNT);
+                        FAULT_PLACE_COUNT);
+    tcase_add_loop_test(tests, a_message_overtaken_by_its_count_is_named, 0, FAULT_PLACE_COUNT);
     tcase_add_test(tests, a_lost_dispatch_message_spoils_three_rows_by_name);
     tcase_add_test(tests, a_list_of_wrong_rows_ends_but_its_digest_goes_on);
     tcase_add_test(tests, a_corrupted_byte_is_named_to_the_channel);

@@ -4,6 +4,8 @@
 # usage: tools/gpu.sh pack DIR       here: build with STATIC=1, copy programs and data into DIR
 #        tools/gpu.sh run DIR [OUT]  there: run what DIR holds; records and logs go to OUT
 #
+# STEPS names the parts to run, of: tests golden jobs faults bench sanitize (all but the last).
+#
 # The GPU's machine need not have what the build needs. Every program runs under a time limit; the
 # exit status is 1 if any step failed, and the last lines list the steps with their seconds.
 set -u
@@ -16,11 +18,14 @@ fi
 
 if [ "$mode" = pack ]; then
     data=${EPSIM_DATA:?EPSIM_DATA names the folder with golden/ and traces/}
-    make "-j$(nproc)" STATIC=1 all build/test-gpu || exit 1
+    build=${BUILD:-build} # BUILT=1: it holds a static build already.
+    [ "${BUILT:-0}" = 1 ] ||
+        make "-j$(nproc)" "BUILD=$build" STATIC=1 all "$build/test-gpu" || exit 1
     mkdir -p "$dir/lib" "$dir/traces"
     cp -r "$data/golden" "$dir/"
     cp "$data"/traces/gptoss20b_{topk_ids,offsets}.npy "$dir/traces/"
-    strip -o "$dir/epsim" build/epsim && strip -o "$dir/test-gpu" build/test-gpu || exit 1
+    strip -o "$dir/epsim" "$build/epsim" || exit 1
+    strip -o "$dir/test-gpu" "$build/test-gpu" || exit 1
     ldd "$dir/test-gpu" | sed -n 's/.*libsubunit.* => \([^ ]*\) .*/\1/p' |
         xargs -rI{} cp {} "$dir/lib/"
     cp tests/golden/gpu_*.csv "$dir/" 2>/dev/null
@@ -60,31 +65,80 @@ same() # same NAME NAME...: the steps printed one digest
 }
 
 trace=("$dir/traces/gptoss20b_topk_ids.npy" --offsets "$dir/traces/gptoss20b_offsets.npy"
-    --weights none --model gpt-oss-20b --machine h200-hgx --batch 64 --steps 4)
+    --weights none --model gpt-oss-20b --machine h200-hgx --batch 64 --ep 8)
 main_job() # main_job NAME BACKEND OPTION...
 {
-    step "$1" 300 "$epsim" replay "${trace[@]}" --backend "$2" "${@:3}"
+    step "$1" 300 "$epsim" replay "${trace[@]}" --steps 4 --backend "$2" "${@:3}"
+}
+
+wrong_of() { sed -n 's/^wrong .* //p' "$out/$1.log"; }
+fault() # fault KIND STAGE MODE OPTION...: the list of wrong rows by the reference and by the kernels
+{
+    local name=$1-$2-$3 file=$out/$1-$2-$3.yaml backend wrong
+    echo "faults: [{kind: $1, layer: 1, stage: $2, source: 1, token: 5, byte: 64, xor: 9}]" >"$file"
+    for backend in ref cuda; do
+        options=("${@:4}")
+        [ $backend = ref ] && options=()
+        timeout 120 "$epsim" replay "${trace[@]}" --layers 2 --backend $backend --mode "$3" \
+            --scenario "$file" "${options[@]}" >"$out/$name-$backend.log" 2>&1
+    done
+    wrong=$(wrong_of "$name-ref")
+    if [ -n "$wrong" ] && [ "$(wrong_of "$name-cuda")" = "$wrong" ]; then
+        echo "fault $name ${*:4}: list of wrong rows $wrong"
+    else
+        times+=("gpu: fault $name ${*:4}: list '$(wrong_of "$name-cuda")', not '$wrong': FAILED")
+        failed=1
+    fi
 }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader
 gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
-step tests 300 "$dir/test-gpu"
-step golden 120 "$epsim" verify --golden "$dir/golden" --backend cuda
-for mode in ll normal; do
-    main_job "$mode-ref" ref --ep 8 --mode $mode
-    main_job "$mode-cuda" cuda --ep 8 --mode $mode
-    same "$mode-ref" "$mode-cuda"
-done
-if [ "$gpus" -gt 1 ]; then
-    for map in blocks round-robin; do
-        main_job "ll-$map" cuda --ep 8 --mode ll --gpus "$gpus" --mapping $map
-        same ll-ref "ll-$map"
+steps=${STEPS:-tests golden jobs faults bench}
+wanted() { [[ " $steps " == *" $1 "* ]]; }
+
+wanted tests && step tests 300 "$dir/test-gpu"
+if wanted golden; then
+    for transport in driven direct; do
+        step "golden-$transport" 120 "$epsim" verify --golden "$dir/golden" --backend cuda \
+            --transport $transport --gpus "$((gpus > 2 ? 2 : gpus))"
     done
 fi
-show=80 step bench 300 "$epsim" bench kernels
-if [ "${SANITIZE:-0}" = 1 ]; then
-    for suite in quantise layout router expert; do
-        step "memcheck-$suite" 120 compute-sanitizer --error-exitcode 9 "$dir/test-gpu" $suite
+if wanted jobs; then
+    for mode in ll normal; do
+        main_job "$mode-ref" ref --mode $mode
+        for transport in driven direct; do
+            main_job "$mode-$transport" cuda --mode $mode --transport $transport
+            same "$mode-ref" "$mode-$transport"
+            [ "$gpus" -gt 1 ] || continue
+            for mapping in blocks round-robin; do
+                name=$mode-$transport-$gpus-$mapping
+                main_job "$name" cuda --mode $mode --transport $transport --gpus "$gpus" \
+                    --mapping $mapping
+                same "$mode-ref" "$name"
+            done
+        done
+    done
+fi
+if wanted faults; then
+    for kind in drop double corrupt overtake; do
+        for stage in dispatch combine; do
+            for mode in ll normal; do
+                fault $kind $stage $mode --gpus 1
+                [ "$gpus" -gt 1 ] && fault $kind $stage $mode --gpus "$gpus"
+            done
+        done
+    done
+fi
+if wanted bench; then
+    show=80 step bench-kernels 300 "$epsim" bench kernels
+    [ "$gpus" -gt 1 ] && show=80 step bench-direct 300 "$epsim" bench direct
+fi
+if wanted sanitize; then
+    export EPSIM_QUICK=1
+    for suite in quantise layout router expert exchange faults repeat direct_ll direct_normal; do
+        # Enabling a peer a second time is an answer there, not an error.
+        step "memcheck-$suite" 120 compute-sanitizer --report-api-errors no --error-exitcode 9 \
+            "$dir/test-gpu" $suite
         step "racecheck-$suite" 120 compute-sanitizer --tool racecheck --error-exitcode 9 \
             "$dir/test-gpu" $suite
     done
