@@ -72,7 +72,7 @@ main_job() # main_job NAME BACKEND OPTION...
 }
 
 wrong_of() { sed -n 's/^wrong .* //p' "$out/$1.log"; }
-fault() # fault KIND STAGE MODE OPTION...: the list of wrong rows by the reference and by the kernels
+fault() # fault KIND STAGE MODE OPTION...: both backends list the same wrong rows
 {
     local name=$1-$2-$3 file=$out/$1-$2-$3.yaml backend wrong
     echo "faults: [{kind: $1, layer: 1, stage: $2, source: 1, token: 5, byte: 64, xor: 9}]" >"$file"
