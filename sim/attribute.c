@@ -173,11 +173,10 @@ static int open_attribution(uint32_t ranks, struct sim_attribution *out)
     return 0;
 }
 
-int sim_attribute(struct sim_whatif_bench *bench, const struct sim_exchange *exchange,
-                  uint32_t parts, uint32_t shifts, struct sim_attribution *out, char *err,
-                  size_t err_len)
+int sim_attribute(struct sim_vary_bench *bench, const struct sim_exchange *exchange, uint32_t parts,
+                  uint32_t shifts, struct sim_attribution *out, char *err, size_t err_len)
 {
-    struct sim_whatif questions[(1 << PLAYERS_MAX) + PLAYERS_MAX];
+    struct sim_variation questions[(1 << PLAYERS_MAX) + PLAYERS_MAX];
     struct game game = {.ranks = exchange->traffic->ranks};
     int status = -1;
 
@@ -194,7 +193,7 @@ int sim_attribute(struct sim_whatif_bench *bench, const struct sim_exchange *exc
             if (!(c & 1u << p)) questions[c].free_parts |= 1u << game.player[p];
     for (uint32_t s = 0; s < game.shift_count; s++)
         questions[game.coalitions + s].free_parts = 1u << game.shift[s];
-    status = sim_whatif_times(bench, exchange, questions, count, game.took_ps, err, err_len);
+    status = sim_vary_times(bench, exchange, questions, count, game.took_ps, err, err_len);
     for (uint32_t r = 0; status == 0 && r < game.ranks; r++) attribute_rank(&game, r, out);
 free_game:
     free(game.took_ps);

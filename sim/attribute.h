@@ -15,7 +15,7 @@
 #ifndef SIM_ATTRIBUTE_H
 #define SIM_ATTRIBUTE_H
 
-#include "sim/whatif.h"
+#include "sim/vary.h"
 
 struct sim_attribution {
     uint32_t ranks;
@@ -32,9 +32,8 @@ uint32_t sim_attribute_shifts(const struct sim_exchange *exchange);
 /* Attribute over parts (bits), of which shifts (a subset) are asked about once. Callers pass what
  * the two functions above say. *out is zeroed or from an earlier call, whose memory is used
  * again. 0, or -1 with err (memory). */
-int sim_attribute(struct sim_whatif_bench *bench, const struct sim_exchange *exchange,
-                  uint32_t parts, uint32_t shifts, struct sim_attribution *out, char *err,
-                  size_t err_len);
+int sim_attribute(struct sim_vary_bench *bench, const struct sim_exchange *exchange, uint32_t parts,
+                  uint32_t shifts, struct sim_attribution *out, char *err, size_t err_len);
 void sim_attribution_free(struct sim_attribution *attribution); /* Safe on a zeroed struct. */
 
 /* Longest ring need of the exchange: rows of one queue pair and its flag. 0: no row by NIC. */

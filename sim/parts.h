@@ -3,7 +3,7 @@
  * Every number of a machine that the two protocols compute with belongs to one part. A part is
  * "free" when its spans are 0 and its rates out of sight; it is "scaled" when its spans shrink
  * and its rates grow by one factor. Wait and queue pairs are no numbers of the machine: those
- * belong to the exchange (start times, ring depth) and are handled by sim/whatif.h. */
+ * belong to the exchange (start times, ring depth) and are handled by sim/vary.h. */
 #ifndef SIM_PARTS_H
 #define SIM_PARTS_H
 

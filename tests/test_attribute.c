@@ -9,18 +9,18 @@ Suite *attribute_suite(void);
 
 enum { ALL_PARTS = (1u << SIM_PART_OTHER) - 1, LOOPS = 24 };
 
-static struct sim_whatif_bench *bench;
+static struct sim_vary_bench *bench;
 static char err[256];
 
 static void setup(void)
 {
-    bench = sim_whatif_open(1, err, sizeof err);
+    bench = sim_vary_open(1, err, sizeof err);
     ck_assert_msg(bench != NULL, "%s", err);
 }
 
 static void teardown(void)
 {
-    sim_whatif_close(bench);
+    sim_vary_close(bench);
 }
 
 static struct sim_attribution attribute(const struct sim_exchange *exchange)
@@ -238,7 +238,7 @@ END_TEST
 START_TEST(threads_change_nothing)
 {
     struct layer *layer = random_layer(77);
-    struct sim_whatif_bench *wide = sim_whatif_open(3, err, sizeof err);
+    struct sim_vary_bench *wide = sim_vary_open(3, err, sizeof err);
     struct sim_attribution one = attribute(&layer->exchange), three = {.ranks = 0};
     ck_assert_int_eq(sim_attribute(wide, &layer->exchange, sim_attribute_parts(&layer->exchange),
                                    sim_attribute_shifts(&layer->exchange), &three, err, sizeof err),
@@ -246,7 +246,7 @@ START_TEST(threads_change_nothing)
     ck_assert_mem_eq(one.part_ps, three.part_ps, one.ranks * SIM_PARTS * sizeof *one.part_ps);
     sim_attribution_free(&one);
     sim_attribution_free(&three);
-    sim_whatif_close(wide);
+    sim_vary_close(wide);
 }
 END_TEST
 

@@ -1,9 +1,9 @@
-/* sim/whatif.h - the same exchange again, with something in it changed: true counterfactuals.
+/* sim/vary.h - the same exchange again, with something in it changed: true counterfactuals.
  *
  * A question is an exchange and what differs in it; the answer is simulated, not estimated. Many
  * questions are answered at once, on several threads; an answer depends on its question alone. */
-#ifndef SIM_WHATIF_H
-#define SIM_WHATIF_H
+#ifndef SIM_VARY_H
+#define SIM_VARY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "sim/exchange.h"
 #include "sim/parts.h"
 
-struct sim_whatif {
+struct sim_variation {
     uint32_t free_parts;      /* Bits 1 << enum sim_part: these cost nothing. */
     enum sim_part scale_part; /* With scale above 1: this part is so many times as fast. */
     uint32_t scale;           /* 0 or 1: nothing. */
@@ -21,16 +21,16 @@ struct sim_whatif {
     bool more_skew;           /* Start times a tenth further apart. */
 };
 
-struct sim_whatif_bench; /* Threads' engines and memory, kept from call to call. */
+struct sim_vary_bench; /* Threads' engines and memory, kept from call to call. */
 
 /* threads: 0 = all cores. NULL with err when memory is short. */
-struct sim_whatif_bench *sim_whatif_open(uint32_t threads, char *err, size_t err_len);
-void sim_whatif_close(struct sim_whatif_bench *bench); /* NULL is fine. */
+struct sim_vary_bench *sim_vary_open(uint32_t threads, char *err, size_t err_len);
+void sim_vary_close(struct sim_vary_bench *bench); /* NULL is fine. */
 
 /* took_ps[i * ranks + r]: what rank r's kernels take when questions[i] holds. Both modes; normal
  * mode keeps the exchange's chunk sizes, so give them. 0, or -1 with err (memory). */
-int sim_whatif_times(struct sim_whatif_bench *bench, const struct sim_exchange *exchange,
-                     const struct sim_whatif *questions, size_t count, uint64_t *took_ps, char *err,
-                     size_t err_len);
+int sim_vary_times(struct sim_vary_bench *bench, const struct sim_exchange *exchange,
+                   const struct sim_variation *questions, size_t count, uint64_t *took_ps,
+                   char *err, size_t err_len);
 
 #endif

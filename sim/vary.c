@@ -1,5 +1,5 @@
-/* sim/whatif.c - changes an exchange as a question says, and times it. */
-#include "sim/whatif.h"
+/* sim/vary.c - changes an exchange as a question says, and times it. */
+#include "sim/vary.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -12,19 +12,19 @@
 enum { THREADS_MAX = 64, RANKS_MAX = 1024, ERROR_BYTES = 256 };
 
 struct worker {
-    struct sim_whatif_bench *bench;
+    struct sim_vary_bench *bench;
     struct sim_engine *engine;
     struct sim_timing timing;
     struct fabric_machine machine;
     uint64_t start_ps[RANKS_MAX];
 };
 
-struct sim_whatif_bench {
+struct sim_vary_bench {
     uint32_t threads;
     struct worker *workers[THREADS_MAX];
     /* The call's. */
     const struct sim_exchange *exchange;
-    const struct sim_whatif *questions;
+    const struct sim_variation *questions;
     size_t count;
     uint64_t *took_ps;
     atomic_size_t next;
@@ -32,10 +32,10 @@ struct sim_whatif_bench {
     char err[ERROR_BYTES];
 };
 
-struct sim_whatif_bench *sim_whatif_open(uint32_t threads, char *err, size_t err_len)
+struct sim_vary_bench *sim_vary_open(uint32_t threads, char *err, size_t err_len)
 {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    struct sim_whatif_bench *bench = (struct sim_whatif_bench *)calloc(1, sizeof *bench);
+    struct sim_vary_bench *bench = (struct sim_vary_bench *)calloc(1, sizeof *bench);
     if (bench == NULL) goto no_memory;
     bench->threads = threads > 0 ? threads : cores > 0 ? (uint32_t)cores : 1;
     if (bench->threads > THREADS_MAX) bench->threads = THREADS_MAX;
@@ -51,11 +51,11 @@ struct sim_whatif_bench *sim_whatif_open(uint32_t threads, char *err, size_t err
 no_memory:
     snprintf(err, err_len, "counterfactual times: out of memory");
 close_bench:
-    sim_whatif_close(bench);
+    sim_vary_close(bench);
     return NULL;
 }
 
-void sim_whatif_close(struct sim_whatif_bench *bench)
+void sim_vary_close(struct sim_vary_bench *bench)
 {
     if (bench == NULL) return;
     for (uint32_t t = 0; t < bench->threads && bench->workers[t] != NULL; t++) {
@@ -68,7 +68,7 @@ void sim_whatif_close(struct sim_whatif_bench *bench)
 
 /* Start times without their differences, or with more of them. */
 static void change_starts(struct worker *worker, const struct sim_exchange *exchange,
-                          const struct sim_whatif *question)
+                          const struct sim_variation *question)
 {
     const uint32_t ranks = exchange->traffic->ranks;
     uint64_t first_ps = UINT64_MAX;
@@ -83,7 +83,7 @@ static void change_starts(struct worker *worker, const struct sim_exchange *exch
 
 /* The question's exchange, borrowing from the worker. */
 static struct sim_exchange ask(struct worker *worker, const struct sim_exchange *exchange,
-                               const struct sim_whatif *question)
+                               const struct sim_variation *question)
 {
     struct sim_exchange asked = *exchange;
     const char *mode = exchange->traffic->mode == SIM_MODE_LL ? "ll" : "normal";
@@ -110,7 +110,7 @@ static struct sim_exchange ask(struct worker *worker, const struct sim_exchange 
 
 static int answer(struct worker *worker, size_t index, char *err, size_t err_len)
 {
-    const struct sim_whatif_bench *bench = worker->bench;
+    const struct sim_vary_bench *bench = worker->bench;
     const struct sim_traffic *traffic = bench->exchange->traffic;
     const uint64_t messages =
         traffic->mode == SIM_MODE_LL ? traffic->message_count[bench->exchange->direction] : 0;
@@ -132,7 +132,7 @@ static int answer(struct worker *worker, size_t index, char *err, size_t err_len
 static void *work(void *argument)
 {
     struct worker *worker = (struct worker *)argument;
-    struct sim_whatif_bench *bench = worker->bench;
+    struct sim_vary_bench *bench = worker->bench;
     char err[ERROR_BYTES] = "";
     while (!atomic_load(&bench->failed)) {
         const size_t i = atomic_fetch_add(&bench->next, 1);
@@ -143,9 +143,9 @@ static void *work(void *argument)
     return NULL;
 }
 
-int sim_whatif_times(struct sim_whatif_bench *bench, const struct sim_exchange *exchange,
-                     const struct sim_whatif *questions, size_t count, uint64_t *took_ps, char *err,
-                     size_t err_len)
+int sim_vary_times(struct sim_vary_bench *bench, const struct sim_exchange *exchange,
+                   const struct sim_variation *questions, size_t count, uint64_t *took_ps,
+                   char *err, size_t err_len)
 {
     pthread_t thread[THREADS_MAX];
     uint32_t started = 1;
