@@ -152,12 +152,17 @@ static uint64_t freed(const char *name, uint64_t value, uint64_t factor)
     }
 }
 
-static uint64_t scaled(const char *name, uint64_t value, uint64_t factor)
+static uint64_t wider(const char *name, uint64_t value, uint64_t factor)
 {
-    const enum kind kind = kind_of(name);
     assert(factor >= 1);
-    if (kind == KIND_RATE) return value > FREE_BYTES_PER_S / factor ? value : value * factor;
-    return kind == KIND_SPAN ? value / factor : value;
+    if (kind_of(name) != KIND_RATE || value > FREE_BYTES_PER_S / factor) return value;
+    return value * factor;
+}
+
+static uint64_t shorter(const char *name, uint64_t value, uint64_t factor)
+{
+    assert(factor >= 1);
+    return kind_of(name) == KIND_SPAN ? value / factor : value;
 }
 
 void sim_part_free(struct fabric_machine *machine, enum sim_part part)
@@ -165,9 +170,11 @@ void sim_part_free(struct fabric_machine *machine, enum sim_part part)
     change_all(machine, part, 1, freed);
 }
 
-void sim_part_scale(struct fabric_machine *machine, enum sim_part part, uint64_t factor)
+void sim_part_scale(struct fabric_machine *machine, enum sim_part part, enum sim_scaled what,
+                    uint64_t factor)
 {
-    change_all(machine, part, factor, scaled);
+    if (what != SIM_SCALE_SPANS) change_all(machine, part, factor, wider);
+    if (what != SIM_SCALE_RATES) change_all(machine, part, factor, shorter);
 }
 
 uint64_t *sim_part_number(struct fabric_machine *machine, const char *mode, size_t index,

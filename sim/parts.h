@@ -36,8 +36,11 @@ enum sim_part sim_part_of_cost(size_t index);
 /* Make the part free: whatever else is in the machine stays. */
 void sim_part_free(struct fabric_machine *machine, enum sim_part part);
 
-/* Divide the part's spans and multiply its rates by factor, at least 1. Shares (ppm) stay. */
-void sim_part_scale(struct fabric_machine *machine, enum sim_part part, uint64_t factor);
+/* Divide the part's spans, multiply its rates, or both, by factor, at least 1. Shares (ppm) stay.
+ */
+enum sim_scaled { SIM_SCALE_BOTH, SIM_SCALE_RATES, SIM_SCALE_SPANS };
+void sim_part_scale(struct fabric_machine *machine, enum sim_part part, enum sim_scaled what,
+                    uint64_t factor);
 
 /* One number of a machine, to be made a tenth worse: a longer span, a lower rate. */
 enum { SIM_NUMBERS_MAX = FABRIC_COSTS_MAX + 8 };

@@ -195,6 +195,32 @@ int sim_record_cell(struct trace_db *db, const struct sim_cell *cell, enum sim_d
     return 0;
 }
 
+int sim_record_breakdown(struct trace_db *db, const struct sim_cell *cell,
+                         const struct sim_breakdown *breakdown, char *err, size_t err_len)
+{
+    for (int d = 0; d < SIM_DIRECTIONS; d++) {
+        const struct sim_attribution *made = &breakdown->cell[d];
+        for (uint32_t i = 0; i < made->ranks * SIM_PARTS; i++) {
+            const enum sim_part part = (enum sim_part)(i % SIM_PARTS);
+            const struct trace_attribution row = {
+                cell->step,    cell->layer,         OPS[d],
+                i / SIM_PARTS, sim_part_name(part), made->part_ps[i]};
+            if (row.ps == 0) continue;
+            if (trace_db_attribution(db, &row, err, err_len) != 0) return -1;
+        }
+        for (int k = 0; k < SIM_KNOBS; k++) {
+            const struct trace_whatif row = {cell->step,
+                                             cell->layer,
+                                             OPS[d],
+                                             sim_knob_name((enum sim_knob)k),
+                                             made->took_ps[made->slowest],
+                                             breakdown->cell_after_ps[d][k]};
+            if (trace_db_whatif(db, &row, err, err_len) != 0) return -1;
+        }
+    }
+    return 0;
+}
+
 int sim_record_faults(struct trace_db *db, const struct sim_scenario *scenario, char *err,
                       size_t err_len)
 {

@@ -49,6 +49,17 @@ static int end_step(struct loop *loop, const struct sim_cell *cell, char *err, s
     return trace_db_step_done(loop->run->db, cell->step, err, err_len);
 }
 
+/* Where its time went, if somebody asked. */
+static int explain_cell(const struct loop *loop, const struct sim_cell *cell, uint32_t layer_index,
+                        char *err, size_t err_len)
+{
+    const struct sim_run *run = loop->run;
+    if (run->breakdown == NULL) return 0;
+    if (sim_breakdown_add(run->breakdown, cell, layer_index, err, err_len) != 0) return -1;
+    if (run->db == NULL) return 0;
+    return sim_record_breakdown(run->db, cell, run->breakdown, err, err_len);
+}
+
 /* Wait for the oldest cell in flight; count it, log it, give its memory back. */
 static int take_cell(struct loop *loop, char *err, size_t err_len)
 {
@@ -68,6 +79,7 @@ static int take_cell(struct loop *loop, char *err, size_t err_len)
     if (run->db != NULL &&
         sim_record_cell(run->db, cell, detail_of(plan), loop->pairs, err, err_len) != 0)
         return -1;
+    if (explain_cell(loop, cell, layer_index, err, err_len) != 0) return -1;
     if (layer_index + 1 == plan->layer_count && end_step(loop, cell, err, err_len) != 0) return -1;
     loop->taken++;
     if (run->progress != NULL)

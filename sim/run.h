@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "sim/backend.h"
+#include "sim/breakdown.h"
 #include "sim/plan.h"
 #include "sim/source.h"
 #include "sim/summary.h"
@@ -18,6 +19,7 @@ struct sim_run {
     struct sim_source *source;             /* Started on the plan, before step 0. */
     const struct sim_backend_ops *backend; /* NULL: times only. */
     struct trace_db *db;                   /* A run has begun in it; NULL: no database. */
+    struct sim_breakdown *breakdown;       /* Opened on the plan; NULL: nobody asked. */
     void (*progress)(void *context, uint64_t cells_done, uint64_t cells); /* NULL: silent. */
     void *progress_context;
 };

@@ -92,7 +92,7 @@ static struct sim_exchange ask(struct worker *worker, const struct sim_exchange 
     for (int part = 0; part < SIM_PARTS; part++)
         if (question->free_parts & 1u << part) sim_part_free(&worker->machine, (enum sim_part)part);
     if (question->scale > 1)
-        sim_part_scale(&worker->machine, question->scale_part, question->scale);
+        sim_part_scale(&worker->machine, question->scale_part, question->scaled, question->scale);
     if (question->number > 0) {
         uint64_t *value = sim_part_number(&worker->machine, mode, question->number - 1, &key);
         assert(value != NULL);

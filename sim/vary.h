@@ -15,10 +15,11 @@ struct sim_variation {
     uint32_t free_parts;      /* Bits 1 << enum sim_part: these cost nothing. */
     enum sim_part scale_part; /* With scale above 1: this part is so many times as fast. */
     uint32_t scale;           /* 0 or 1: nothing. */
-    uint32_t sms;             /* Normal: SMs instead; 0 = as they are. */
-    uint32_t qp_depth;        /* LL: depth instead; 0 = as it is. */
-    uint32_t number;          /* 1 + index of sim_part_number that is a tenth worse; 0 = none. */
-    bool more_skew;           /* Start times a tenth further apart. */
+    enum sim_scaled scaled;
+    uint32_t sms;      /* Normal: SMs instead; 0 = as they are. */
+    uint32_t qp_depth; /* LL: depth instead; 0 = as it is. */
+    uint32_t number;   /* 1 + index of sim_part_number that is a tenth worse; 0 = none. */
+    bool more_skew;    /* Start times a tenth further apart. */
 };
 
 struct sim_vary_bench; /* Threads' engines and memory, kept from call to call. */

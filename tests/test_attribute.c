@@ -177,7 +177,7 @@ END_TEST
 static void turns(struct layer *layer, enum sim_part part, enum sim_part scaled)
 {
     const struct sim_attribution before = attribute(&layer->exchange);
-    sim_part_scale(&layer->machine, scaled, 2);
+    sim_part_scale(&layer->machine, scaled, SIM_SCALE_BOTH, 2);
     const struct sim_attribution after = attribute(&layer->exchange);
     ck_assert_int_gt(slowest_part(&before, part), 0);
     ck_assert_int_lt(slowest_part(&after, part), slowest_part(&before, part));

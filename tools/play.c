@@ -12,11 +12,13 @@
 #include "sim/backends.h"
 #include "sim/record.h"
 #include "sim/run.h"
+#include "tools/explain.h"
 #include "tools/table.h"
 #include "traces/db.h"
 
 const struct command_flag PLAY_FLAGS[] = {
     {"db", "FILE", "append the run to this SQLite database"},
+    {"explain", NULL, "where the time went, and what a wider resource would give"},
     {NULL, NULL, NULL},
 };
 
@@ -31,8 +33,14 @@ struct play {
     struct sim_backend_choice backend;
     struct trace_db *db;
     struct sim_summary summary;
+    struct sim_breakdown breakdown; /* Open with --explain. */
     char err[2560];
 };
+
+static bool explained(const struct play *play)
+{
+    return command_line_flag(play->line, "explain") != NULL;
+}
 
 static void show_progress(void *context, uint64_t done, uint64_t all)
 {
@@ -136,6 +144,9 @@ static int prepare(struct play *play)
     if (play->backend.plugin != NULL && check_plugin(play) != 0) return EXIT_USAGE;
     if (sim_summary_open(play->plan, &play->summary, play->err, sizeof play->err) != 0)
         return EXIT_ENVIRONMENT;
+    if (explained(play) &&
+        sim_breakdown_open(play->plan, &play->breakdown, play->err, sizeof play->err) != 0)
+        return EXIT_ENVIRONMENT;
     return -1;
 }
 
@@ -157,6 +168,7 @@ static int play_all(struct play *play)
                                 .source = play->source,
                                 .backend = play->backend.ops,
                                 .db = play->db,
+                                .breakdown = explained(play) ? &play->breakdown : NULL,
                                 .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
                                 .progress_context = &percent};
     status = sim_run_play(&run, &play->summary, play->err, sizeof play->err);
@@ -248,6 +260,7 @@ static void print_result(const struct play *play)
          "schedule\ncan beat. NVLink and NIC: bytes of all ranks and steps, both operations. skew: "
          "rows of the busiest\nexpert over the mean.\n");
     print_layers(play);
+    if (explained(play)) explain_print(&play->breakdown);
     sim_summary_bytes(summary, &bytes);
     printf("\nbytes     formula %s, distinct ranks %s; on the wire: local %s, NVLink %s, NIC %s\n",
            table_bytes(bytes.formula, text[0]), table_bytes(bytes.distinct_rank, text[1]),
@@ -259,6 +272,13 @@ static void print_result(const struct play *play)
            summary->events);
     if (play->db != NULL) printf("database  %s#%" PRIu64 "\n", db_path, summary->run);
     printf("digest    %016" PRIx64 "\n", summary->digest);
+}
+
+static int print_json(const struct play *play)
+{
+    json_t *json = sim_summary_json(&play->summary, play->plan);
+    if (explained(play)) json_object_set_new(json, "explain", sim_breakdown_json(&play->breakdown));
+    return command_print_json(json);
 }
 
 int play_run(const struct command_line *line, int argc, char **argv)
@@ -276,8 +296,7 @@ int play_run(const struct command_line *line, int argc, char **argv)
     } else {
         status = play->summary.mismatches > 0 ? EXIT_NO : EXIT_OK;
         if (line->json) {
-            if (command_print_json(sim_summary_json(&play->summary, play->plan)) != EXIT_OK)
-                status = EXIT_ENVIRONMENT;
+            if (print_json(play) != EXIT_OK) status = EXIT_ENVIRONMENT;
         } else {
             print_result(play);
         }
@@ -287,6 +306,7 @@ int play_run(const struct command_line *line, int argc, char **argv)
         status = command_fail(line->spec, EXIT_ENVIRONMENT, complaint);
     trace_db_close(play->db);
     sim_summary_close(&play->summary);
+    sim_breakdown_close(&play->breakdown);
     sim_source_close(play->source);
     free(play->plan);
     free(play);

@@ -1,0 +1,54 @@
+/* sim/widen.h - which resource to widen, what that would give, and on what the answer hangs.
+ *
+ * Each knob is one thing twice as wide or half as long, the rest as it is; the exchange is then
+ * simulated anew, so that what would take over is in the answer. A knob that nothing in the
+ * exchange passes through is not simulated: it says why it does nothing. */
+#ifndef SIM_WIDEN_H
+#define SIM_WIDEN_H
+
+#include "sim/vary.h"
+
+enum sim_knob {
+    SIM_KNOB_NVLINK_RATE,
+    SIM_KNOB_NIC_RATE,
+    SIM_KNOB_NIC_LATENCY, /* Messages, doorbells, work requests, flight. */
+    SIM_KNOB_SM_SPEED,    /* Loads, stores, casts and sums of every SM. */
+    SIM_KNOB_SMS,         /* Normal: SMs of the kernel. */
+    SIM_KNOB_QP_DEPTH,
+    SIM_KNOB_SYNC,   /* Barriers, flags, polls. */
+    SIM_KNOB_LAUNCH, /* CUDA graphs, fewer blocks. */
+    SIM_KNOB_NOTIFY, /* The count exchange of normal mode. */
+    SIM_KNOB_SKEW,   /* All ranks start together. */
+    SIM_KNOBS
+};
+
+const char *sim_knob_name(enum sim_knob knob); /* "nvlink-rate", ..., static. */
+const char *sim_knob_text(enum sim_knob knob); /* For people: "NVLink rate x 2", static. */
+
+/* Why the knob cannot matter to the exchange, static; NULL: it may. */
+const char *sim_knob_idle(enum sim_knob knob, const struct sim_exchange *exchange);
+
+/* after_ps[knob]: the slowest rank's time with the knob turned; now_ps where it cannot matter.
+ * now_ps: the slowest rank's time as it is. 0, or -1 with err (memory). */
+int sim_widen(struct sim_vary_bench *bench, const struct sim_exchange *exchange, uint64_t now_ps,
+              uint64_t after_ps[SIM_KNOBS], char *err, size_t err_len);
+
+/* A number that the time hangs on. */
+struct sim_assumption {
+    char key[64];              /* With section and unit: "ll.publish_us"; "skew" for start times. */
+    char value[40];            /* In that unit. */
+    char origin[64];           /* The machine file that says it; "" = nobody, or a setting. */
+    uint64_t now_ps, worse_ps; /* Times summed over the exchanges asked about: as it is, and with
+                                  the number a tenth worse. */
+};
+
+enum { SIM_ASSUMPTIONS = 3 };
+
+/* The numbers with the largest effect, largest first, over count exchanges of one machine and mode:
+ * every number of the machine in turn is made a tenth worse. now_ps[i]: the slowest rank's time of
+ * exchanges[i]. Returns how many were found (those without effect are not), or -1 with err. */
+int sim_assumptions(struct sim_vary_bench *bench, const struct sim_exchange *exchanges,
+                    const uint64_t *now_ps, size_t count, struct sim_assumption *out, char *err,
+                    size_t err_len);
+
+#endif

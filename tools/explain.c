@@ -1,0 +1,132 @@
+/* tools/explain.c - where the time went, on a terminal. */
+#include "tools/explain.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "tools/table.h"
+
+static const char *const OPS[SIM_DIRECTIONS] = {"dispatch", "combine"};
+
+/* Mean over cells, in microseconds. */
+static double mean_us(int64_t sum_ps, uint64_t cells)
+{
+    return cells > 0 ? (double)sum_ps / (double)cells / 1e6 : 0.0;
+}
+
+static double percent(int64_t part, uint64_t whole)
+{
+    return whole > 0 ? 100.0 * (double)part / (double)whole : 0.0;
+}
+
+/* Rounding is printed only where two decimals show it. */
+static bool worth_a_line(const struct sim_breakdown *breakdown, int part)
+{
+    for (int d = 0; d < SIM_DIRECTIONS; d++) {
+        const struct sim_breakdown_sum *sum = &breakdown->all[d];
+        const int64_t ps = sum->part_ps[part];
+        if (part != SIM_PART_OTHER && ps != 0) return true;
+        if (ps / (int64_t)(sum->cells > 0 ? sum->cells : 1) >= 5000) return true;
+    }
+    return false;
+}
+
+static void print_parts(const struct sim_breakdown *breakdown)
+{
+    struct table *table = table_open("part|what|>dispatch us|>share|>combine us|>share");
+    for (int part = 0; part < SIM_PARTS; part++) {
+        if (!worth_a_line(breakdown, part)) continue;
+        table_cell(table, "%s", sim_part_name((enum sim_part)part));
+        table_cell(table, "%s", sim_part_text((enum sim_part)part));
+        for (int d = 0; d < SIM_DIRECTIONS; d++) {
+            const struct sim_breakdown_sum *sum = &breakdown->all[d];
+            table_cell(table, "%.2f", mean_us(sum->part_ps[part], sum->cells));
+            table_cell(table, "%.1f %%", percent(sum->part_ps[part], sum->took_ps));
+        }
+    }
+    table_cell(table, "total");
+    table_cell(table, "modelled, slowest rank");
+    for (int d = 0; d < SIM_DIRECTIONS; d++) {
+        const struct sim_breakdown_sum *sum = &breakdown->all[d];
+        table_cell(table, "%.2f", mean_us((int64_t)sum->took_ps, sum->cells));
+        table_cell(table, "100.0 %%");
+    }
+    table_print(table, stdout);
+    table_close(table);
+}
+
+static int64_t gain_ps(const struct sim_breakdown *breakdown, int direction, int knob)
+{
+    return (int64_t)breakdown->all[direction].took_ps -
+           (int64_t)breakdown->after_ps[direction][knob];
+}
+
+static void print_knobs(const struct sim_breakdown *breakdown)
+{
+    struct table *table = table_open("widened|>dispatch us|>gain|>combine us|>gain|~why nothing");
+    for (int k = 0; k < SIM_KNOBS; k++) {
+        const char *why = "";
+        table_cell(table, "%s", sim_knob_text((enum sim_knob)k));
+        for (int d = 0; d < SIM_DIRECTIONS; d++) {
+            const struct sim_breakdown_sum *sum = &breakdown->all[d];
+            const char *idle = breakdown->idle[d][k];
+            table_cell(table, "%.2f", mean_us((int64_t)breakdown->after_ps[d][k], sum->cells));
+            if (gain_ps(breakdown, d, k) == 0)
+                table_cell(table, "nothing");
+            else
+                table_cell(table, "%.1f %%", percent(gain_ps(breakdown, d, k), sum->took_ps));
+            if (gain_ps(breakdown, d, k) == 0 && why[0] == '\0')
+                why = idle != NULL ? idle : "hidden behind the rest";
+        }
+        table_cell(table, "%s", why);
+    }
+    table_print(table, stdout);
+    table_close(table);
+}
+
+static void print_advice(const struct sim_breakdown *breakdown)
+{
+    for (int d = 0; d < SIM_DIRECTIONS; d++) {
+        const struct sim_breakdown_sum *sum = &breakdown->all[d];
+        int best = 0;
+        for (int k = 1; k < SIM_KNOBS; k++)
+            if (gain_ps(breakdown, d, k) > gain_ps(breakdown, d, best)) best = k;
+        if (gain_ps(breakdown, d, best) <= 0)
+            printf("widen     %s: nothing that is listed helps\n", OPS[d]);
+        else
+            printf("widen     %s: %s, saves %.2f us of %.2f us (%.1f %%)\n", OPS[d],
+                   sim_knob_text((enum sim_knob)best),
+                   mean_us(gain_ps(breakdown, d, best), sum->cells),
+                   mean_us((int64_t)sum->took_ps, sum->cells),
+                   percent(gain_ps(breakdown, d, best), sum->took_ps));
+    }
+}
+
+static void print_assumptions(const struct sim_breakdown *breakdown)
+{
+    if (breakdown->assumption_count > 0)
+        puts("the numbers that dispatch and combine of the first layer hang on most:");
+    for (int i = 0; i < breakdown->assumption_count; i++) {
+        const struct sim_assumption *found = &breakdown->assumptions[i];
+        const int64_t more_ps = (int64_t)(found->worse_ps - found->now_ps);
+        printf("assumes   %s", found->key);
+        if (found->value[0] != '\0') printf(" %s", found->value);
+        if (found->origin[0] != '\0') printf(" (%s)", found->origin);
+        printf(": a tenth worse adds %.2f us (%.1f %%)\n", (double)more_ps / 1e6,
+               percent(more_ps, found->now_ps));
+    }
+}
+
+void explain_print(const struct sim_breakdown *breakdown)
+{
+    printf("\nexplain   where the time went: mean of %" PRIu64
+           " layers, the slowest rank of each; parts sum exactly\n\n",
+           breakdown->all[SIM_DISPATCH].cells);
+    print_parts(breakdown);
+    puts("\nsimulated again with one thing widened:\n");
+    print_knobs(breakdown);
+    putchar('\n');
+    print_advice(breakdown);
+    print_assumptions(breakdown);
+    putchar('\n');
+}
