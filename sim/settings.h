@@ -43,6 +43,16 @@ struct sim_settings {
     char mapping[16];           /* blocks | round-robin: which ranks share a GPU. */
     uint32_t time_limit_s;      /* Of a plugin: for each operation. */
     char layers[64];            /* "" = all; "N" = the first N; "A-B" */
+    uint32_t context;           /* Tokens each request has read. */
+    char phase[16];             /* auto | decode | prefill */
+    uint32_t verify;            /* Decode: rows per request. */
+    uint32_t prompt;            /* Prefill: rows per request; 0 = all rows of a rank are one. */
+    uint32_t attn_tp;           /* Ranks that share attention's heads. */
+    char attention[16];         /* auto | roofline */
+    char gather[16];            /* none | dense | all */
+    char padding[16];           /* auto | max | sum */
+    char gemm[16];              /* auto | deepgemm | cutedsl */
+    uint32_t comm_sms;          /* 0 = the library's. */
     uint32_t steps;
     uint64_t seed;
     uint32_t threads; /* 0 = all cores. Never changes a result, so not in the digest. */
