@@ -10,16 +10,19 @@
 #include "sim/verify_cases.h"
 #include "tools/commands.h"
 #include "tools/report_verify.h"
+#include "tools/verify_record.h"
 
 static const struct command_flag flags[] = {
     {"golden", "DIR", "captures: NAME.rankR.safetensors, in DIR and the folders below it"},
     {"backend", "NAME", "who computes: ref, cuda, PATH.so [ref]"},
     {"cases", "[FILE]", "named cases: the built-in table, or one like it"},
+    {"record", "FILE", "--backend cuda: write what the kernels make of cases, faults and main job"},
+    {"recorded", "FILE", "hold such a record against the reference, without a GPU"},
     {NULL, NULL, NULL},
 };
 
-static const char *const options[] = {"transport",    "gpus",    "mapping",
-                                      "time-limit-s", "threads", NULL};
+static const char *const options[] = {"transport", "gpus",    "mapping", "time-limit-s",
+                                      "threads",   "routing", "offsets", NULL};
 
 static const struct command_spec spec = {
     .name = "verify",
@@ -28,7 +31,9 @@ static const struct command_spec spec = {
         "Compare a backend with captures of the real kernels, or with the reference over named\n"
         "cases, bit by bit.",
     .example = "epsim verify --golden tests/golden --backend ref\n"
-               "  epsim verify --cases --backend cuda",
+               "  epsim verify --cases --backend cuda\n"
+               "  epsim verify --recorded tests/golden/gpu_h200.csv --routing ids.npy "
+               "--offsets offsets.npy",
     .flags = flags,
     .options = options,
 };
@@ -86,16 +91,26 @@ static int play_cases(const struct command_line *line, const struct sim_backend_
     return status;
 }
 
-/* Either captures or cases: NULL, or what is wrong with the question. */
+/* NULL, or what is wrong with the question. */
 static const char *contradiction(const struct command_line *line)
 {
     const char *golden = command_line_flag(line, "golden");
     const char *backend = command_line_flag(line, "backend");
+    const char *record = command_line_flag(line, "record");
+    const char *recorded = command_line_flag(line, "recorded");
     const bool cases = command_line_flag(line, "cases") != NULL;
 
-    if (cases && golden != NULL) return "--golden: not together with --cases";
-    if (!cases && golden == NULL) return "--golden DIR (captures) or --cases: missing";
-    if (!cases && golden[0] == '\0') return "--golden: missing: name a folder of captures";
+    if (record != NULL && (backend == NULL || strcmp(backend, "cuda") != 0))
+        return "--record: needs --backend cuda: only kernels make evidence of kernels";
+    if (recorded != NULL && (backend != NULL || record != NULL))
+        return "--recorded: held against the reference: no --backend, no --record";
+    if (golden != NULL && (cases || record != NULL || recorded != NULL))
+        return "--golden: not together with --cases, --record or --recorded";
+    if ((record != NULL && record[0] == '\0') || (recorded != NULL && recorded[0] == '\0'))
+        return "--record, --recorded: name a file";
+    if (cases || record != NULL || recorded != NULL) golden = "-";
+    if (golden == NULL) return "--golden DIR (captures), --cases, --record or --recorded: missing";
+    if (golden[0] == '\0') return "--golden: missing: name a folder of captures";
     if (backend != NULL && strcmp(backend, "none") == 0)
         return "--backend: none: must be ref, cuda or PATH.so";
     return NULL;
@@ -118,6 +133,8 @@ int cmd_verify(int argc, char **argv)
     const char *name = backend_flag != NULL ? backend_flag : "ref";
     const char *wrong = contradiction(&line);
     if (wrong != NULL) return command_fail(&spec, EXIT_USAGE, wrong);
+    if (command_line_flag(&line, "recorded") != NULL)
+        return verify_recorded(&line, command_line_flag(&line, "recorded"));
     if (sim_settings_set(&line.settings, "backend", name, err, sizeof err) != 0)
         return command_fail(&spec, EXIT_USAGE, err);
     if (sim_backend_place(&line.settings, &place, err, sizeof err) != 0)
@@ -127,6 +144,8 @@ int cmd_verify(int argc, char **argv)
         if (found == SIM_BACKEND_UNKNOWN) return command_fail(&spec, EXIT_USAGE, err);
         if (found != 0) return report_unopened(&line, name, err);
     }
+    if (command_line_flag(&line, "record") != NULL)
+        return verify_record(&line, command_line_flag(&line, "record"));
     const double start_s = now_s();
     const int verified = golden == NULL
                              ? play_cases(&line, choice.ops, &place, &report, &extra.bytes_max,

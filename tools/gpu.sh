@@ -4,7 +4,9 @@
 # usage: tools/gpu.sh pack DIR       here: build with STATIC=1, copy programs and data into DIR
 #        tools/gpu.sh run DIR [OUT]  there: run what DIR holds; records and logs go to OUT
 #
-# STEPS names the parts to run, of: tests golden jobs faults bench sanitize (all but the last).
+# STEPS names the parts to run, of: tests golden jobs faults bench record sanitize (all but the
+# last). record writes OUT/gpu_h200.csv, which belongs into tests/golden; on one GPU it lacks the
+# line of the main job on two.
 #
 # The GPU's machine need not have what the build needs. Every program runs under a time limit; the
 # exit status is 1 if any step failed, and the last lines list the steps with their seconds.
@@ -93,7 +95,7 @@ fault() # fault KIND STAGE MODE OPTION...: both backends list the same wrong row
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader
 gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
-steps=${STEPS:-tests golden jobs faults bench}
+steps=${STEPS:-tests golden jobs faults bench record}
 wanted() { [[ " $steps " == *" $1 "* ]]; }
 
 wanted tests && step tests 300 "$dir/test-gpu"
@@ -132,6 +134,12 @@ fi
 if wanted bench; then
     show=80 step bench-kernels 300 "$epsim" bench kernels
     [ "$gpus" -gt 1 ] && show=80 step bench-direct 300 "$epsim" bench direct
+fi
+if wanted record; then
+    step cases 300 "$epsim" verify --cases --backend cuda
+    step record 300 "$epsim" verify --backend cuda --record "$out/gpu_h200.csv" \
+        --routing "${trace[0]}" --offsets "${trace[2]}"
+    step recorded 300 "$epsim" verify --recorded "$out/gpu_h200.csv"
 fi
 if wanted sanitize; then
     export EPSIM_QUICK=1
