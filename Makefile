@@ -65,7 +65,7 @@ LIB_SRC := $(REF_SRC) $(wildcard fabric/*.c traces/*.c sim/*.c)
 ifeq ($(HAVE_CUDA),1)
 LIB_SRC += $(wildcard kernels/*.c)
 endif
-TOOL_SRC := $(filter-out tools/demo_trace.c,$(wildcard tools/*.c))
+TOOL_SRC := $(filter-out tools/demo_trace.c tools/peers_simgrid.c,$(wildcard tools/*.c))
 SUITES := $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
 TEST_SRC := $(SUITES:%=tests/test_%.c) $(wildcard tests/main.c tests/support.c)
 GPU_SUITES := $(filter-out main,$(patsubst tests/gpu_%.c,%,$(sort $(wildcard tests/gpu_*.c))))
@@ -272,6 +272,9 @@ demo: setup ## set up, build, replay a small generated trace and say where its d
 	@$(DEMO_REPLAY)
 	@echo 'README.md has questions for it: sqlite3 $(DEMO)/run.db'
 
+bench-peers: all ## the same all-to-all here, on SimGrid and on ns-3 (Debian packages, optional)
+	@CC='$(CC)' tools/bench_peers.sh $(BUILD)
+
 $(BUILD)/demo-trace: $(BUILD)/tools/demo_trace.o $(BUILD)/libepsim.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LIBS)
@@ -315,4 +318,4 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 FORCE:
-.PHONY: machines all objects plugin-example runner setup test test-gpu check-one long asan fuzz fuzz-programs demo tidy install install-files clean help FORCE
+.PHONY: machines all objects plugin-example runner setup test test-gpu check-one long asan fuzz fuzz-programs demo bench-peers tidy install install-files clean help FORCE

@@ -48,7 +48,7 @@ words() { echo "" "$@" ""; } # words WORD...: each between single spaces
 lines()
 {
     # shellcheck disable=SC2016,SC2086  # awk expands; the lists are lists of words
-    sources c h cu cuh sh | xargs -r awk -v double_files="$(words $double_files)" \
+    sources c h cu cuh cc sh | xargs -r awk -v double_files="$(words $double_files)" \
         -v clock_files="$(words $clock_files)" -v alloc_functions="$alloc_functions" \
         -v alloc_places="$(words $alloc_files $alloc_exceptions)" '
     function problem(line, text) { print FILENAME ":" line ": " text }
@@ -150,7 +150,7 @@ format()
         return
     fi
     # The first place of each file is enough: clang-format -i mends the whole file.
-    sources c h cu cuh | xargs -r -n 8 -P "$(nproc)" clang-format -n 2>&1 |
+    sources c h cu cuh cc | xargs -r -n 8 -P "$(nproc)" clang-format -n 2>&1 |
         awk -F: '/: (warning|error): / && !seen[$1]++ {
             print $1 ":" $2 ": not as clang-format -i leaves it" }'
 }
@@ -180,4 +180,4 @@ if [ -n "$problems" ]; then
     echo "tidy: $(echo "$problems" | wc -l) problems" >&2
     exit 1
 fi
-echo "tidy: ok, $(sources c h cu cuh sh | wc -l) files"
+echo "tidy: ok, $(sources c h cu cuh cc sh | wc -l) files"
