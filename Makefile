@@ -272,6 +272,9 @@ demo: setup ## set up, build, replay a small generated trace and say where its d
 	@$(DEMO_REPLAY)
 	@echo 'README.md has questions for it: sqlite3 $(DEMO)/run.db'
 
+same-digests: setup ## build with gcc and clang, -O0 and -O3: every job gives one digest
+	@MAKE='$(MAKE)' tools/same_digests.sh $(BUILD)
+
 bench-peers: all ## the same all-to-all here, on SimGrid and on ns-3 (Debian packages, optional)
 	@CC='$(CC)' tools/bench_peers.sh $(BUILD)
 
@@ -318,4 +321,4 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 FORCE:
-.PHONY: machines all objects plugin-example runner setup test test-gpu check-one long asan fuzz fuzz-programs demo bench-peers tidy install install-files clean help FORCE
+.PHONY: machines all objects plugin-example runner setup test test-gpu check-one long asan fuzz fuzz-programs demo bench-peers same-digests tidy install install-files clean help FORCE
