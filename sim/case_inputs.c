@@ -79,22 +79,26 @@ static float draw_weight(const struct sim_table_case *made, struct sim_rng *rng,
     return (float)((draw >> 40) + 1) / 16777216.0f;
 }
 
-/* One token's channels: per group of 128 a largest exponent, values of three binades below it and
- * now and then a zero of either sign. */
+/* One token's channels: per group of 128 a largest magnitude (any mantissa: which maximum it is
+ * decides whether a reciprocal shows), values of three binades below it and now and then a zero of
+ * either sign. */
 static void draw_row(uint64_t key, uint32_t hidden, uint32_t top_min, uint32_t top_count,
                      uint16_t *row)
 {
     for (uint32_t g = 0; g < hidden / GROUP; g++) {
         uint64_t at = sim_rng_mix(key + (g + 1) * UINT64_C(0x9e3779b97f4a7c15));
         const uint32_t top = top_min + (uint32_t)(at >> 32) % top_count;
+        const uint32_t cap = (uint32_t)at & 0x7F; /* Of mantissas at the top. */
 
         for (uint32_t c = 0; c < GROUP; c += 4) {
             uint64_t bits = sim_rng_mix(at += UINT64_C(0x9e3779b97f4a7c15));
             for (uint32_t i = 0; i < 4; i++, bits >>= 16) {
                 const uint32_t exponent = top - (bits >> 8 & 3);
                 const bool zero = (bits >> 10 & 31) == 0;
+                const uint32_t drawn = bits & 0x7F;
+                const uint32_t mantissa = exponent == top && drawn > cap ? cap : drawn;
                 row[g * GROUP + c + i] =
-                    (uint16_t)((bits & 0x8000) | (zero ? 0 : exponent << 7 | (bits & 0x7F)));
+                    (uint16_t)((bits & 0x8000) | (zero ? 0 : exponent << 7 | mantissa));
             }
         }
     }

@@ -86,7 +86,8 @@ int sim_memory_check(const char *what, uint64_t need_bytes, uint64_t free_bytes,
 {
     assert(what != NULL && err != NULL);
     if (need_bytes <= free_bytes) return 0;
-    snprintf(err, err_len, "%.256s: %" PRIu64 " bytes needed, %" PRIu64 " free: %" PRIu64 " short",
+    snprintf(err, err_len,
+             "%.256s: it needs %" PRIu64 " bytes, %" PRIu64 " are free: %" PRIu64 " bytes missing",
              what, need_bytes, free_bytes, need_bytes - free_bytes);
     return -1;
 }

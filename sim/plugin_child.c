@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,11 +16,9 @@
 
 /* In the forked child, where only calls that are safe after fork may be made: never returns.
  * Standard output becomes standard error, so that what a plugin prints is in nobody's way. */
-static void become_host(char *const argv[], const char *program, const int *fds, pid_t parent)
+static void become_host(char *const argv[], const char *program, const int *fds)
 {
     const int null_fd = open("/dev/null", O_RDONLY);
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127); /* It died before the line above. */
     (void)dup2(null_fd, STDIN_FILENO);
     (void)dup2(STDERR_FILENO, STDOUT_FILENO);
     (void)close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
@@ -35,12 +32,11 @@ static pid_t start_host(const struct sim_plugin *plugin, const int *fds)
 {
     char numbers[1 + REGIONS][16], name[] = "epsim", command[] = "plugin-host", path[SIM_PATH_MAX];
     char *argv[] = {name, command, path, numbers[0], numbers[1], numbers[2], NULL};
-    const pid_t parent = getpid();
 
     memcpy(path, plugin->path, sizeof path);
     for (int i = 0; i < 1 + REGIONS; i++) snprintf(numbers[i], sizeof numbers[i], "%d", fds[i]);
     const pid_t pid = fork();
-    if (pid == 0) become_host(argv, plugin->program, fds, parent);
+    if (pid == 0) become_host(argv, plugin->program, fds);
     return pid;
 }
 

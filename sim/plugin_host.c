@@ -2,6 +2,8 @@
  * or says so. What the plugin does to this process is seen from there. */
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,8 +40,7 @@ struct host {
     struct plugin_answer answer;
 };
 
-/* --- a fault notes where it was ----------------------------------------------------------------
- */
+/* --- a fault notes where it was --- */
 
 /* On the way down. There is no global to find the host by, so the signal stack begins with its
  * address; a thread of the plugin's own has no such stack, and notes nothing. */
@@ -80,8 +81,32 @@ static int create_signal_stack(struct host *host)
     return sigaction(SIGSEGV, &action, NULL) != 0 || sigaction(SIGBUS, &action, NULL) != 0 ? -1 : 0;
 }
 
-/* --- shared memory as the plugin sees it ---------------------------------------------------------
- */
+/* --- whose child it is --- */
+
+/* A thread that ends this process when the other side is gone, whatever the plugin is doing. Not
+ * PR_SET_PDEATHSIG, which means the thread that forked, and that may end long before the run. */
+static void *watch_parent(void *opaque)
+{
+    const struct host *host = (const struct host *)opaque;
+    struct pollfd end = {.fd = host->socket_fd}; /* No events: a hang-up is always told. */
+    while (poll(&end, 1, -1) < 0 || (end.revents & (POLLHUP | POLLERR | POLLNVAL)) == 0) continue;
+    (void)kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static int create_watch(struct host *host)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before); /* Signals are the plugin's own business. */
+    const int status = pthread_create(&thread, NULL, watch_parent, host);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (status == 0) (void)pthread_detach(thread);
+    return status == 0 ? 0 : -1;
+}
+
+/* --- shared memory as the plugin sees it --- */
 
 /* Map a region as the request describes it; nothing happens when it looks as it did. */
 static int map_region(struct host *host, enum plugin_region region,
@@ -168,8 +193,7 @@ static struct sim_received received(const struct host *host)
                                  .counts = (int32_t *)at(host, PART_COUNTS)};
 }
 
-/* --- doing as told
- * --------------------------------------------------------------------------------- */
+/* --- doing as told --- */
 
 /* Copy what the plugin shows into the call's arrays. */
 static int read_results(struct host *host, char *text, size_t text_len)
@@ -263,7 +287,8 @@ int sim_plugin_serve(const char *path, int socket_fd, const int *region_fds)
     struct host host = {.magic = HOST_MAGIC, .socket_fd = socket_fd, .region_fds = region_fds};
     struct plugin_request request = {.op = PLUGIN_LOAD};
 
-    if (map_control(&host) != 0 || create_signal_stack(&host) != 0) return 1;
+    if (map_control(&host) != 0 || create_signal_stack(&host) != 0 || create_watch(&host) != 0)
+        return 1;
     host.ops = plugin_load(path, host.answer.text, sizeof host.answer.text);
     host.answer.status = host.ops != NULL ? 0 : SIM_BACKEND_FAILED;
     host.answer.phases = host.ops != NULL && plugin_offers_phases(host.ops);

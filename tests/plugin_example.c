@@ -21,8 +21,7 @@
 
 enum { GROUP = 128 }; /* Channels under one scale. */
 
-/* --- numbers ------------------------------------------------------------------------------------
- */
+/* --- numbers --- */
 
 static float float_of_bits(uint32_t bits)
 {
@@ -75,8 +74,7 @@ static float from_e4m3(uint8_t code)
     return code & 0x80 ? -magnitude : magnitude;
 }
 
-/* --- casting a row -------------------------------------------------------------------------------
- */
+/* --- casting a row --- */
 
 /* One group of channels to codes; returns the scale that is stored with them. */
 static float cast_group(uint32_t recipe, const uint16_t *x, uint8_t *codes)
@@ -85,14 +83,16 @@ static float cast_group(uint32_t recipe, const uint16_t *x, uint8_t *codes)
     int any_nan = 0;
 
     for (int c = 0; c < GROUP; c++) {
-        max = fmaxf(max, fabsf(from_bf16(x[c]))); /* fmaxf drops NaN. */
-        any_nan |= isnan(from_bf16(x[c]));
+        /* A NaN is not above anything. Not fmaxf: a signalling NaN passes glibc's. */
+        const float magnitude = fabsf(from_bf16(x[c]));
+        if (magnitude > max) max = magnitude;
+        any_nan |= isnan(magnitude);
     }
     if (recipe == REF_RECIPE_PY_CUDA && any_nan) { /* torch's maximum does not. */
         memset(codes, 0x7F, GROUP);
         return float_of_bits(0x7FFFFFFF);
     }
-    max = fmaxf(max, 1e-4f);
+    if (max < 1e-4f) max = 1e-4f;
     scale = max * float_of_bits(0x3B124925); /* fp32(1 / 448) */
     if (recipe == REF_RECIPE_PY_CUDA) {
         factor = (1.0f / max) * 448.0f;
@@ -136,8 +136,7 @@ static void write_row(const struct sim_layer_input *in, const uint16_t *x, uint6
     }
 }
 
-/* --- where rows go
- * -------------------------------------------------------------------------------- */
+/* --- where rows go --- */
 
 /* Rows of (place, source rank) begin at traffic->block_start[place * ranks + source], where a
  * place is an expert in low latency and a destination rank in normal mode. Everybody who visits
@@ -193,8 +192,7 @@ static int walk_tokens(const struct sim_layer_input *in, void *context,
     return 0;
 }
 
-/* --- dispatch
- * --------------------------------------------------------------------------------------- */
+/* --- dispatch --- */
 
 static void count_row(const struct walk *walk, uint64_t token, uint64_t place, uint64_t row,
                       const struct sim_received *out)
@@ -254,8 +252,7 @@ static int example_dispatch(void *state, const struct sim_layer_input *in, struc
     return walk_tokens(in, out, ll ? dispatch_ll : dispatch_normal, err, err_len);
 }
 
-/* --- expert
- * --------------------------------------------------------------------------------------- */
+/* --- expert --- */
 
 static float scale_of(const struct sim_received *rows, uint64_t row, uint64_t group,
                       uint64_t groups)
@@ -296,8 +293,7 @@ static int example_expert(void *state, const struct sim_layer_input *in,
     return 0;
 }
 
-/* --- combine
- * -------------------------------------------------------------------------------------- */
+/* --- combine --- */
 
 struct answers {
     const uint16_t *expert_out;
@@ -386,8 +382,7 @@ static int example_combine(void *state, const struct sim_layer_input *in,
                        err, err_len);
 }
 
-/* --- the table
- * --------------------------------------------------------------------------------------- */
+/* --- the table --- */
 
 /* Where a plugin would make its streams and buffers; *state_out comes back with every call. */
 static int example_open(const struct sim_backend_ops *self, void **state_out, char *err,
