@@ -128,7 +128,8 @@ static const struct {
     [SIM_OP_GATHER] = {"gather", 1u << SIM_OP_TP_SCATTER},
     [SIM_OP_ROUTER] = {"router", 1u << SIM_OP_GATHER},
     [SIM_OP_QUANTISE] = {"quantise", 1u << SIM_OP_ROUTER},
-    [SIM_OP_DISPATCH] = {"dispatch", 1u << SIM_OP_DISPATCH_SEND | 1u << SIM_OP_QUANTISE},
+    [SIM_OP_DISPATCH] = {"dispatch",
+                         1u << SIM_OP_DISPATCH_SEND | 1u << SIM_OP_QUANTISE | 1u << SIM_OP_ROUTER},
     [SIM_OP_SHARED] = {"shared", 1u << SIM_OP_ROUTER},
     [SIM_OP_PERMUTE] = {"permute", 1u << SIM_OP_DISPATCH},
     [SIM_OP_GATE_UP] = {"gate_up", 1u << SIM_OP_PERMUTE},
@@ -139,7 +140,7 @@ static const struct {
     [SIM_OP_REDUCE_SCATTER] = {"reduce_scatter",
                                1u << SIM_OP_COMBINE | 1u << SIM_OP_SHARED | 1u << SIM_OP_FFN},
     [SIM_OP_FFN] = {"ffn", 1u << SIM_OP_GATHER},
-    [SIM_OP_DISPATCH_SEND] = {"dispatch_send", 1u << SIM_OP_QUANTISE},
+    [SIM_OP_DISPATCH_SEND] = {"dispatch_send", 1u << SIM_OP_QUANTISE | 1u << SIM_OP_ROUTER},
     [SIM_OP_COMBINE_SEND] = {"combine_send", 1u << SIM_OP_UNPERMUTE},
 };
 

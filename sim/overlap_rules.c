@@ -30,6 +30,9 @@ static size_t explain_needs(const struct sim_overlap *overlap,
     if (op == SIM_OP_COMBINE && overlap->signals) {
         return (size_t)snprintf(text, text_len, "waits for each expert's blocks of down");
     }
+    /* Where quantise stands between them, router needs no mention. */
+    if (needs & 1u << SIM_OP_QUANTISE && has_op(table, SIM_OP_QUANTISE))
+        needs &= ~(1u << SIM_OP_ROUTER);
     text[0] = '\0';
     for (int n = 0; n < SIM_OPS; n++) {
         if (!(needs & 1u << n) || !has_op(table, (enum sim_op)n)) continue;

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "sim/step.h"
+
 static const char *const OPS[SIM_DIRECTIONS] = {"dispatch", "combine"};
 static const char *const CLASSES[SIM_LINK_CLASSES] = {"local", "nvlink", "nic"};
 
@@ -98,7 +100,10 @@ static int record_ranks(struct trace_db *db, const struct sim_cell *cell,
             span.bytes += pairs[(size_t)r * ranks + dst].wire;
             span.rows += pairs[(size_t)r * ranks + dst].messages;
         }
-        if (record_kernels(db, cell, direction, &span, err, err_len) != 0) return -1;
+        /* A whole step tells its own spans (sim/step_record.h). */
+        if (!sim_step_wanted(&cell->plan->settings) &&
+            record_kernels(db, cell, direction, &span, err, err_len) != 0)
+            return -1;
         const struct trace_wait wait = {cell->step, cell->layer,        OPS[direction],
                                         r,          timing->awaited[r], timing->wait_ps[r]};
         if (wait.awaited == r || wait.wait_ps == 0) continue;

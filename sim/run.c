@@ -40,7 +40,9 @@ static enum sim_detail detail_of(const struct sim_plan *plan)
 static int end_step(struct loop *loop, const struct sim_cell *cell, char *err, size_t err_len)
 {
     const struct sim_plan *plan = loop->run->plan;
-    const uint64_t end_ps = latest(cell->timing[SIM_COMBINE].end_ps, plan->ranks);
+    const struct sim_step_record *whole = loop->run->step;
+    const uint64_t end_ps = whole ? sim_step_now_ps(whole->step)
+                                  : latest(cell->timing[SIM_COMBINE].end_ps, plan->ranks);
     const struct trace_step row = {cell->step, loop->step_start_ps, end_ps,
                                    plan->token_start[plan->ranks]};
     loop->step_start_ps = end_ps;
@@ -80,6 +82,8 @@ static int take_cell(struct loop *loop, char *err, size_t err_len)
         sim_record_cell(run->db, cell, detail_of(plan), loop->pairs, err, err_len) != 0)
         return -1;
     if (explain_cell(loop, cell, layer_index, err, err_len) != 0) return -1;
+    if (run->step != NULL && sim_step_record_cell(run->step, cell, layer_index, err, err_len) != 0)
+        return -1;
     if (layer_index + 1 == plan->layer_count && end_step(loop, cell, err, err_len) != 0) return -1;
     loop->taken++;
     if (run->progress != NULL)

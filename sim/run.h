@@ -11,6 +11,7 @@
 #include "sim/breakdown.h"
 #include "sim/plan.h"
 #include "sim/source.h"
+#include "sim/step_record.h"
 #include "sim/summary.h"
 #include "traces/db.h"
 
@@ -20,6 +21,7 @@ struct sim_run {
     const struct sim_backend_ops *backend; /* NULL: times only. */
     struct trace_db *db;                   /* A run has begun in it; NULL: no database. */
     struct sim_breakdown *breakdown;       /* Opened on the plan; NULL: nobody asked. */
+    struct sim_step_record *step;          /* Opened on the plan; NULL: exchanges alone. */
     void (*progress)(void *context, uint64_t cells_done, uint64_t cells); /* NULL: silent. */
     void *progress_context;
 };

@@ -197,6 +197,11 @@ const char *sim_step_note(const struct sim_step *step)
     return step->note;
 }
 
+bool sim_step_halved(const struct sim_step *step)
+{
+    return step->halves == 2;
+}
+
 uint64_t sim_step_now_ps(const struct sim_step *step)
 {
     return step->end_ps;

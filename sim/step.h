@@ -88,6 +88,7 @@ int sim_step_layer(struct sim_step *step, const struct ref_routing *routing, uin
 /* The rest, and the answer. The next step starts when the last rank has ended. */
 int sim_step_end(struct sim_step *step, struct sim_step_times *times, char *err, size_t err_len);
 
+bool sim_step_halved(const struct sim_step *step);     /* Do two micro-batches run? */
 uint64_t sim_step_now_ps(const struct sim_step *step); /* When the last rank ends, so far. */
 
 /* Sums of several steps, then their mean; what is no time or byte is the last step's. */

@@ -25,6 +25,7 @@ static int time_exchange(struct sim_step *step, struct step_slot *slot,
     const struct sim_exchange exchange = {
         .machine = &plan->machine,
         .traffic = &slot->traffic,
+        .network = &plan->network,
         .direction = direction,
         .hidden = plan->hidden,
         .payload_bytes = direction == SIM_COMBINE ? 2 : ref_recipe_payload_bytes(plan->recipe),
@@ -38,10 +39,7 @@ static int time_exchange(struct sim_step *step, struct step_slot *slot,
         if (sim_timing_open(timing, step->ranks, messages + messages / 8, err, err_len) != 0)
             return -1;
     }
-    sim_engine_reset(step->engine);
-    return plan->mode == SIM_MODE_LL
-               ? sim_ll_time(step->engine, &exchange, timing, err, err_len)
-               : sim_normal_time(step->engine, &exchange, timing, err, err_len);
+    return sim_exchange_time(step->engine, &exchange, timing, err, err_len);
 }
 
 /* Two exchanges share the wires first come, first served: the later one's rows queue behind what

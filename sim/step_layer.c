@@ -103,6 +103,9 @@ static int place(struct sim_step *step, struct step_slot *slot, enum sim_op op,
         slot->end_ps[op][r] = slot->start_ps[op][r];
     }
     if (is_exchange(op)) {
+        if ((op == SIM_OP_DISPATCH && !slot->hooked[SIM_DISPATCH]) || op == SIM_OP_DISPATCH_SEND)
+            sim_skew_add(&step->plan->skew, step->plan->settings.seed, step->number, slot->layer,
+                         step->ranks, slot->start_ps[op]);
         if (step_exchange(step, slot, op, stream, err, err_len) != 0) return -1;
     } else if (is_collective(op)) {
         step_collective(step, slot, op, stream);

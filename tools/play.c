@@ -9,16 +9,19 @@
 #include <unistd.h>
 
 #include "gen/version.h"
+#include "ref/digest.h"
 #include "sim/backends.h"
 #include "sim/record.h"
 #include "sim/run.h"
 #include "tools/explain.h"
+#include "tools/report_step.h"
 #include "tools/table.h"
 #include "traces/db.h"
 
 const struct command_flag PLAY_FLAGS[] = {
     {"db", "FILE", "append the run to this SQLite database"},
     {"explain", NULL, "where the time went, and what a wider resource would give"},
+    {"explain-schedule", NULL, "print which kernel stands on which stream and waits for what"},
     {NULL, NULL, NULL},
 };
 
@@ -33,6 +36,7 @@ struct play {
     struct sim_backend_choice backend;
     struct trace_db *db;
     struct sim_summary summary;
+    struct sim_step_record *step;   /* NULL: exchanges alone. */
     struct sim_breakdown breakdown; /* Open with --explain. */
     char err[2560];
 };
@@ -147,6 +151,14 @@ static int prepare(struct play *play)
     if (explained(play) &&
         sim_breakdown_open(play->plan, &play->breakdown, play->err, sizeof play->err) != 0)
         return EXIT_ENVIRONMENT;
+    if (!sim_step_wanted(&play->plan->settings)) return -1;
+    play->step = (struct sim_step_record *)calloc(1, sizeof *play->step);
+    if (play->step == NULL) {
+        snprintf(play->err, sizeof play->err, "step: out of memory");
+        return EXIT_ENVIRONMENT;
+    }
+    if (sim_step_record_open(play->plan, play->step, play->err, sizeof play->err) != 0)
+        return EXIT_USAGE;
     return -1;
 }
 
@@ -168,11 +180,18 @@ static int play_all(struct play *play)
                                 .source = play->source,
                                 .backend = play->backend.ops,
                                 .db = play->db,
+                                .step = play->step,
                                 .breakdown = explained(play) ? &play->breakdown : NULL,
                                 .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
                                 .progress_context = &percent};
+    if (play->step != NULL) play->step->db = play->db;
     status = sim_run_play(&run, &play->summary, play->err, sizeof play->err);
     if (status != 0) return status == SIM_RUN_REFUSED ? EXIT_USAGE : EXIT_ENVIRONMENT;
+    if (play->step != NULL) {
+        sim_step_record_mean(play->step);
+        play->summary.digest = ref_digest_mix(play->summary.digest, play->step->digest);
+        play->summary.end_ps = sim_step_now_ps(play->step->step);
+    }
     snprintf(digest, sizeof digest, "%016" PRIx64, play->summary.digest);
     if (play->db != NULL && trace_db_end_run(play->db, digest, play->err, sizeof play->err) != 0)
         return EXIT_ENVIRONMENT;
@@ -261,6 +280,8 @@ static void print_result(const struct play *play)
          "rows of the busiest\nexpert over the mean.\n");
     print_layers(play);
     if (explained(play)) explain_print(&play->breakdown);
+    if (play->step != NULL)
+        report_step_print(play->step, command_line_flag(play->line, "explain-schedule") != NULL);
     sim_summary_bytes(summary, &bytes);
     printf("\nbytes     formula %s, distinct ranks %s; on the wire: local %s, NVLink %s, NIC %s\n",
            table_bytes(bytes.formula, text[0]), table_bytes(bytes.distinct_rank, text[1]),
@@ -278,6 +299,11 @@ static int print_json(const struct play *play)
 {
     json_t *json = sim_summary_json(&play->summary, play->plan);
     if (explained(play)) json_object_set_new(json, "explain", sim_breakdown_json(&play->breakdown));
+    if (play->step != NULL)
+        json_object_set_new(
+            json, "step",
+            report_step_json(play->step,
+                             command_line_flag(play->line, "explain-schedule") != NULL));
     return command_print_json(json);
 }
 
@@ -306,6 +332,8 @@ int play_run(const struct command_line *line, int argc, char **argv)
         status = command_fail(line->spec, EXIT_ENVIRONMENT, complaint);
     trace_db_close(play->db);
     sim_summary_close(&play->summary);
+    if (play->step != NULL) sim_step_record_close(play->step);
+    free(play->step);
     sim_breakdown_close(&play->breakdown);
     sim_source_close(play->source);
     free(play->plan);
