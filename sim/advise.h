@@ -21,7 +21,7 @@ struct sim_goal {
 /* NULL when there is none of that name. */
 const struct sim_goal *sim_goal_find(const char *name);
 
-enum { SIM_NO_CELL = UINT32_MAX };
+#define SIM_NO_CELL UINT32_MAX
 
 struct sim_rival { /* The best cell that differs; cell SIM_NO_CELL where there is none. */
     uint32_t cell;
