@@ -138,10 +138,12 @@ void fabric_network_reset(struct fabric_network *network, uint64_t from_ps)
         fabric_spine_reset(&network->spine, network->port_bytes_per_s, network->hop_ps);
     if (network->congestion.ports) fabric_congestion_reset(&network->congestion);
     if (!network->out || shape->own_lane) return;
+    const uint64_t port = network->port_bytes_per_s; /* What-ifs may have narrowed it. */
+    const uint64_t flow =
+        shape->background_bytes_per_s < port ? shape->background_bytes_per_s : port;
     for (uint32_t i = 0; i < 2 * network->ranks; i++) { /* out, then in. */
         const uint64_t draw = (shape->seed + i + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 20;
-        fabric_background_init(&network->out[i], network->port_bytes_per_s,
-                               shape->background_bytes_per_s, network->flow_burst_bytes, draw,
+        fabric_background_init(&network->out[i], port, flow, network->flow_burst_bytes, draw,
                                from_ps);
     }
     memcpy(network->queue, network->in, network->ranks * sizeof *network->queue);

@@ -31,7 +31,7 @@ enum fabric_control { FABRIC_CONTROL_IDEAL, FABRIC_CONTROL_OFF, FABRIC_CONTROL_O
 struct fabric_network_shape { /* Zeroed: everything is ideal. */
     enum fabric_routing routing;
     enum fabric_control control;     /* Congestion control; ideal: no buffer is ever full. */
-    uint64_t background_bytes_per_s; /* Into and out of every NIC; below the NIC's goodput. */
+    uint64_t background_bytes_per_s; /* Into and out of every NIC; at most what a port carries. */
     bool own_lane;                   /* The background flow has a virtual lane of its own. */
     uint64_t seed;                   /* Of hashes and of the bursts' phases. */
 };

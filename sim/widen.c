@@ -19,6 +19,7 @@ static const struct {
     [SIM_KNOB_NVLINK_RATE] = {"nvlink-rate", "NVLink rate x 2", SIM_PART_NVLINK, SIM_SCALE_RATES},
     [SIM_KNOB_NIC_RATE] = {"nic-rate", "NIC rate x 2", SIM_PART_NIC, SIM_SCALE_RATES},
     [SIM_KNOB_NIC_LATENCY] = {"nic-latency", "NIC delays / 2", SIM_PART_NIC, SIM_SCALE_SPANS},
+    [SIM_KNOB_FABRIC] = {"fabric", "an ideal fabric", SIM_PARTS, SIM_SCALE_BOTH},
     [SIM_KNOB_SM_SPEED] = {"sm-speed", "speed of an SM x 2", SIM_PART_SM, SIM_SCALE_BOTH},
     [SIM_KNOB_SMS] = {"sms", "--sms x 2", SIM_PARTS, SIM_SCALE_BOTH},
     [SIM_KNOB_QP_DEPTH] = {"qp-depth", "--qp-depth x 2", SIM_PARTS, SIM_SCALE_BOTH},
@@ -55,6 +56,9 @@ const char *sim_knob_idle(enum sim_knob knob, const struct sim_exchange *exchang
         return parts & 1u << SIM_PART_NVLINK ? NULL : "no row goes by NVLink";
     case SIM_KNOB_NIC_RATE:
     case SIM_KNOB_NIC_LATENCY: return parts & 1u << SIM_PART_NIC ? NULL : "no row goes by NIC";
+    case SIM_KNOB_FABRIC:
+        if (!(parts & 1u << SIM_PART_NIC)) return "no row goes by NIC";
+        return sim_exchange_networked(exchange) ? NULL : "it is ideal";
     case SIM_KNOB_SMS:
         if (ll) return "low latency takes a grid of its own";
         return doubled_sms(exchange) > exchange->sms ? NULL : "the kernel has all SMs";
@@ -78,6 +82,7 @@ static struct sim_variation turned(enum sim_knob knob, const struct sim_exchange
     struct sim_variation question = {.free_parts = 0};
     if (knob == SIM_KNOB_SMS) question.sms = doubled_sms(exchange);
     if (knob == SIM_KNOB_QP_DEPTH) question.qp_depth = 2 * exchange->qp_depth;
+    if (knob == SIM_KNOB_FABRIC) question.ideal_fabric = true;
     if (knob == SIM_KNOB_SKEW) question.free_parts = 1u << SIM_PART_WAIT;
     if (KNOBS[knob].part == SIM_PARTS) return question;
     question.scale_part = KNOBS[knob].part;

@@ -12,6 +12,7 @@ enum sim_knob {
     SIM_KNOB_NVLINK_RATE,
     SIM_KNOB_NIC_RATE,
     SIM_KNOB_NIC_LATENCY, /* Messages, doorbells, work requests, flight. */
+    SIM_KNOB_FABRIC,      /* Nothing between the NICs shared, full or used by others. */
     SIM_KNOB_SM_SPEED,    /* Loads, stores, casts and sums of every SM. */
     SIM_KNOB_SMS,         /* Normal: SMs of the kernel. */
     SIM_KNOB_QP_DEPTH,
