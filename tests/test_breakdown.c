@@ -81,7 +81,7 @@ START_TEST(parts_in_json_and_database_sum_to_the_runs_own_times)
                    "FROM attribution GROUP BY step, layer, op, rank) USING (step, layer, op, rank) "
                    "WHERE ps = end_ps - start_ps"),
         "128");
-    ck_assert_str_eq(db_ask(db, "SELECT count(*), min(before_ps) > 0 FROM whatif"), "80|1");
+    ck_assert_str_eq(db_ask(db, "SELECT count(*), min(before_ps) > 0 FROM whatif"), "88|1");
     json_decref(json);
 }
 END_TEST
@@ -135,6 +135,7 @@ START_TEST(a_knob_that_does_nothing_says_so)
         "--layers",   "1",   "--model", "qwen3-235b-a22b", NULL};
     json_t *json = run_json(arguments), *explain = json_object_get(json, "explain");
     does_nothing(explain, "nic-rate", "no row goes by NIC");
+    does_nothing(explain, "fabric", "no row goes by NIC");
     does_nothing(explain, "sms", "low latency takes a grid of its own");
     does_nothing(explain, "qp-depth", "no ring is ever full");
     does_nothing(explain, "notify", "low latency exchanges no counts beforehand");
@@ -161,6 +162,28 @@ START_TEST(what_widening_gives_is_what_a_run_with_it_takes)
     ck_assert_int_lt(integer(knob, "after_ps"), integer(knob, "before_ps"));
     json_decref(eight);
     json_decref(sixteen);
+}
+END_TEST
+
+/* The same run with and without other traffic; the first dispatch starts with both at once. */
+START_TEST(an_ideal_fabric_gives_back_what_a_real_one_takes)
+{
+    const char *arguments[] = {test_epsim(),   "run",     "--json",    "--explain",
+                               "--mode",       "ll",      "--ep",      "16",
+                               "--tokens",     "32",      "--machine", "h100-hgx",
+                               "--layers",     "1",       "--model",   "qwen3-235b-a22b",
+                               "--background", "200:own", NULL};
+    json_t *shared = run_json(arguments);
+    arguments[16] = NULL;
+    json_t *ideal = run_json(arguments);
+    const json_t *knob = knob_of(json_object_get(shared, "explain"), "dispatch", "fabric");
+    ck_assert_int_eq(
+        integer(knob, "after_ps"),
+        integer(json_object_get(json_object_get(ideal, "explain"), "dispatch"), "time_ps"));
+    ck_assert_int_lt(integer(knob, "after_ps"), integer(knob, "before_ps"));
+    does_nothing(json_object_get(ideal, "explain"), "fabric", "it is ideal");
+    json_decref(shared);
+    json_decref(ideal);
 }
 END_TEST
 
@@ -202,6 +225,7 @@ Suite *breakdown_suite(void)
     tcase_add_test(tcase, asking_changes_no_time_and_not_asking_leaves_no_row);
     tcase_add_test(tcase, a_knob_that_does_nothing_says_so);
     tcase_add_test(tcase, what_widening_gives_is_what_a_run_with_it_takes);
+    tcase_add_test(tcase, an_ideal_fabric_gives_back_what_a_real_one_takes);
     tcase_add_test(tcase, the_table_fits_a_terminal_and_names_three_assumptions);
     tcase_add_test(tcase, a_file_from_before_a_table_was_added_gets_it);
     suite_add_tcase(suite, tcase);
