@@ -302,12 +302,15 @@ install: all $(REF_LIBS) ## install epsim and libepsim_ref under PREFIX=/usr/loc
 # What is built already, and nothing else: the test of this must not rebuild what it runs in.
 install-files:
 	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/lib/pkgconfig' \
-	    '$(DESTDIR)$(PREFIX)/include/epsim/ref'
+	    '$(DESTDIR)$(PREFIX)/include/epsim/ref' '$(DESTDIR)$(PREFIX)/include/epsim/sim' \
+	    '$(DESTDIR)$(PREFIX)/share/epsim'
 	install -m 755 $(BUILD)/epsim '$(DESTDIR)$(PREFIX)/bin'
 	install -m 644 $(BUILD)/libepsim_ref.a '$(DESTDIR)$(PREFIX)/lib'
 	install -m 755 $(BUILD)/libepsim_ref.so.0 '$(DESTDIR)$(PREFIX)/lib'
 	ln -sf libepsim_ref.so.0 '$(DESTDIR)$(PREFIX)/lib/libepsim_ref.so'
 	install -m 644 $(wildcard ref/*.h) '$(DESTDIR)$(PREFIX)/include/epsim/ref'
+	install -m 644 sim/backend.h sim/traffic.h '$(DESTDIR)$(PREFIX)/include/epsim/sim'
+	install -m 644 tests/plugin_example.c sim/plugins.md '$(DESTDIR)$(PREFIX)/share/epsim'
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' tools/epsim_ref.pc.in \
 	    > '$(DESTDIR)$(PREFIX)/lib/pkgconfig/epsim_ref.pc'
 

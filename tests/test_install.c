@@ -138,7 +138,8 @@ START_TEST(destdir_holds_everything_and_stays_out_of_the_files)
                      "./stage/opt/epsim/lib/libepsim_ref.a\n"
                      "./stage/opt/epsim/lib/libepsim_ref.so\n"
                      "./stage/opt/epsim/lib/libepsim_ref.so.0\n"
-                     "./stage/opt/epsim/lib/pkgconfig/epsim_ref.pc\n");
+                     "./stage/opt/epsim/lib/pkgconfig/epsim_ref.pc\n"
+                     "./stage/opt/epsim/share/epsim\n");
     shell(folder, "grep -qx prefix=/opt/epsim \"$D/stage/opt/epsim/lib/pkgconfig/epsim_ref.pc\"");
     shell(folder, "! grep -q \"$D\" \"$D/stage/opt/epsim/lib/pkgconfig/epsim_ref.pc\"");
 }
