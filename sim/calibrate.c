@@ -9,10 +9,15 @@
 #include "fabric/machine.h"
 #include "sim/fit.h"
 #include "sim/predict.h"
+#include "sim/rng.h"
 
-#define KNEE 0.05         /* Repeats of one measurement differ by a few percent; more is a spike. */
-#define TOKENS_MAX 300000 /* Over all ranks. */
-#define PULL 2.0 /* Weak: a factor of 3 away from the start costs as much as one such row. */
+#define KNEE 0.05 /* Repeats of one measurement differ by a few percent; more is a spike. */
+#define TOKENS_MANY                                                                                \
+    30000 /* Over all ranks: such rows cost most of the time, and are much alike.                  \
+           */
+#define TOKENS_MAX 300000
+#define MANY_SHARE 4 /* One of so many of them counts. */
+#define PULL 2.0     /* Weak: a factor of 3 away from the start costs as much as one such row. */
 
 struct fit_context {
     const struct sim_measured *measured;
@@ -103,10 +108,21 @@ static bool other_direction(const struct fabric_cost_field *field, const char *o
     return false;
 }
 
-/* A run so long costs more than all others together, and a slope shows in shorter ones. */
-static bool too_long(const struct sim_measured_row *row)
+uint64_t sim_calibrate_hash(const char *id)
 {
-    return (uint64_t)row->tokens * row->ep > TOKENS_MAX;
+    uint64_t digest = UINT64_C(0xcbf29ce484222325); /* FNV-1a, mixed. */
+    for (const char *c = id; *c != '\0'; c++)
+        digest = (digest ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+    return sim_rng_mix(digest);
+}
+
+/* The longest rows cost more than all others together, and what they tell shows in some of them:
+ * chosen by id, so that it is always the same ones. Not by the bits that halve rows elsewhere. */
+static bool left_out(const struct sim_measured_row *row)
+{
+    const uint64_t tokens = (uint64_t)row->tokens * row->ep;
+    if (tokens > TOKENS_MAX) return true;
+    return tokens > TOKENS_MANY && (sim_calibrate_hash(row->id) >> 32) % MANY_SHARE != 0;
 }
 
 /* Fill touched and rows; drop knobs that touch nothing or stand at 0. */
@@ -120,9 +136,9 @@ static void find_rows(struct fit_context *fit)
         knob->rows = 0;
         for (size_t i = 0; i < all; i++) {
             const struct sim_measured_row *row = &fit->measured->rows[i];
-            touched[i] = knob->before > 0 && (!fit->options->wanted || fit->options->wanted[i]) &&
+            touched[i] = knob->start > 0 && (!fit->options->wanted || fit->options->wanted[i]) &&
                          strcmp(row->mode, knob->field->section) == 0 &&
-                         !other_direction(knob->field, row->op) && !too_long(row) &&
+                         !other_direction(knob->field, row->op) && !left_out(row) &&
                          takes(fit, fit->machines[i], knob);
             knob->rows += touched[i];
         }
@@ -167,11 +183,11 @@ static int evaluate(void *context, const double *value, size_t parameter, double
                                           .wanted = asked,
                                           .chunks = fit->chunks};
     size_t n = 0;
-    if (parameter == fit->knob_count) memset(fit->chunks, 0, all * sizeof *fit->chunks);
+    const bool every = parameter >= fit->knob_count;
+    if (parameter == SIM_FIT_ANEW) memset(fit->chunks, 0, all * sizeof *fit->chunks);
     for (size_t k = 0; k < fit->knob_count; k++) set_knob(fit, k, (uint64_t)(value[k] + 0.5));
     for (size_t i = 0; i < all; i++)
-        asked[i] =
-            fit->wanted[i] && (parameter == fit->knob_count || fit->touched[parameter * all + i]);
+        asked[i] = fit->wanted[i] && (every || fit->touched[parameter * all + i]);
     if (sim_predict(fit->measured, &options, fit->predicted_ps, NULL, err, err_len) != 0) return -1;
     for (size_t i = 0; i < all; i++) {
         if (!fit->wanted[i]) continue;
@@ -229,7 +245,7 @@ static int run_fit(struct fit_context *fit, struct sim_calibration *made, char *
     }
     for (size_t k = 0; k < fit->knob_count; k++) {
         const struct fabric_cost_field *field = fit->knobs[k].field;
-        value[k] = (double)fit->knobs[k].before;
+        value[k] = (double)fit->knobs[k].before; /* For the errors before. */
         min[k] = field->min > 0 ? (double)field->min : 1;
         max[k] = (double)field->max;
     }
@@ -246,15 +262,16 @@ static int run_fit(struct fit_context *fit, struct sim_calibration *made, char *
                               .evaluate = evaluate,
                               .report = report};
 
-    if (evaluate(fit, value, fit->knob_count, residual, err, err_len) != 0) goto free_residual;
+    if (evaluate(fit, value, SIM_FIT_ANEW, residual, err, err_len) != 0) goto free_residual;
     judge(residual, fit->rows, &made->median_before, &made->p90_before);
+    for (size_t k = 0; k < fit->knob_count; k++) value[k] = (double)fit->knobs[k].start;
     if (sim_fit_run(&problem, &loss, err, err_len) != 0) goto free_residual;
     for (size_t k = 0; k < fit->knob_count; k++) {
         fit->knobs[k].after = rounded(value[k]);
         fit->knobs[k].relative_error = error[k];
         value[k] = (double)fit->knobs[k].after;
     }
-    if (evaluate(fit, value, fit->knob_count, residual, err, err_len) != 0) goto free_residual;
+    if (evaluate(fit, value, SIM_FIT_ANEW, residual, err, err_len) != 0) goto free_residual;
     judge(residual, fit->rows, &made->median_after, &made->p90_after);
     made->rows = fit->rows;
     made->knob_count = fit->knob_count;

@@ -2,7 +2,9 @@
  *
  * The file says what may move: every number of its ll and normal sections, and of those under
  * stacks, that stands on a line of its own without a comment, or with one that starts with
- * "fitted". A number with another comment (measured, assumed, ...) keeps its value. Rows of
+ * "fitted". A number with another comment (measured, assumed, ...) keeps its value. A fit starts
+ * from the number, or, where the comment reads "fitted from NUMBER", from that one: then the
+ * result does not depend on what an earlier fit had written. Rows of
  * machines that inherit such a number count as well, so what a family shares is fitted to the
  * rows of all of it. */
 #ifndef SIM_CALIBRATE_H
@@ -25,7 +27,8 @@ struct sim_knob {
     const struct fabric_cost_field *field;
     struct fabric_unit unit;    /* Of the key. */
     size_t text_at, text_bytes; /* The number in the file's text. */
-    uint64_t before, after;     /* In the field's unit; after is rounded as it is written. */
+    uint64_t start;             /* Where a fit begins, in the field's unit. */
+    uint64_t before, after;     /* The same unit; after is rounded as it is written. */
     size_t rows;                /* That the number can touch. */
     double relative_error;      /* One standard error; 1 or more: the data do not determine it. */
 };
@@ -63,6 +66,9 @@ struct sim_calibration {
 int sim_calibrate(const struct sim_measured *measured, const struct sim_calibrate_options *options,
                   struct sim_calibration *calibration, char *err, size_t err_len);
 void sim_calibration_free(struct sim_calibration *calibration); /* Safe on a zeroed struct. */
+
+/* A number for a row's id, the same wherever and beside whatever it stands. */
+uint64_t sim_calibrate_hash(const char *id);
 
 /* One file, by path. */
 int sim_calibrate_file_read(const char *path, struct sim_calibrate_file *file, char *err,

@@ -93,6 +93,23 @@ static const struct fabric_cost_field *field_of(const char *section, const char 
     return NULL;
 }
 
+/* "fitted from 0.2": the number behind it, in the key's unit; false when there is none. */
+static bool read_start(const struct line *line, struct fabric_unit unit, uint64_t *start)
+{
+    static const char words[] = "fitted from ";
+    const size_t skip = sizeof words - 1;
+    char number[64];
+    size_t n = 0;
+    if (line->comment_bytes <= skip || memcmp(line->comment, words, skip) != 0) return false;
+    while (skip + n < line->comment_bytes && n + 1 < sizeof number &&
+           strchr("0123456789.", line->comment[skip + n]) != NULL) {
+        number[n] = line->comment[skip + n];
+        n++;
+    }
+    number[n] = '\0';
+    return fabric_decimal_parse(number, unit, start) == FABRIC_DECIMAL_OK;
+}
+
 static bool read_knob(const struct line *line, const struct place *place, struct sim_knob *knob)
 {
     char number[64];
@@ -102,7 +119,8 @@ static bool read_knob(const struct line *line, const struct place *place, struct
     memcpy(number, line->value, line->value_bytes);
     number[line->value_bytes] = '\0';
     if (fabric_decimal_parse(number, knob->unit, &knob->before) != FABRIC_DECIMAL_OK) return false;
-    knob->after = knob->before;
+    knob->start = knob->after = knob->before;
+    (void)read_start(line, knob->unit, &knob->start);
     snprintf(knob->stack, sizeof knob->stack, "%s", place->stack);
     snprintf(knob->key, sizeof knob->key, "%.47s", line->key);
     return true;

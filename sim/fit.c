@@ -2,6 +2,7 @@
 #include "sim/fit.h"
 
 #include <assert.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +11,17 @@
 #define MOVE_MAX 0.5 /* A parameter at most halves or grows by half in a round. */
 #define DAMP_START 0.01
 #define DAMP_MAX 1e6
+#define GAIN_MIN 2e-3 /* Of the loss, by rounds on one set of slopes: less is not worth more. */
+
+enum { TRIES = 5 }; /* Dampings in a round: each asks every row once. */
 
 struct work {
     double *residual, *trial, *slope; /* slope[parameter][residual] */
     double normal[SIM_FIT_PARAMETERS_MAX][SIM_FIT_PARAMETERS_MAX];
     double gradient[SIM_FIT_PARAMETERS_MAX];
     double start[SIM_FIT_PARAMETERS_MAX];
+    double best[SIM_FIT_PARAMETERS_MAX]; /* Of the points where all was settled anew. */
+    double best_loss;
 };
 
 static double absolute(double x)
@@ -121,16 +127,36 @@ static int take_slopes(struct sim_fit *fit, struct work *work, char *err, size_t
     return 0;
 }
 
-/* One round: slopes, then steps with growing damping until one helps. 1: helped, 0: none did. */
+/* The slopes' correction by a step: what the residuals did beyond what the slopes foretold, shared
+ * out over the parameters that moved and touch the row. */
+static void learn(const struct sim_fit *fit, struct work *work, const double *moved,
+                  const double *trial)
+{
+    for (size_t i = 0; i < fit->residuals; i++) {
+        double foretold = 0, size = 0;
+        for (size_t p = 0; p < fit->parameters; p++) {
+            const double slope = work->slope[p * fit->residuals + i];
+            if (slope == 0) continue;
+            foretold += slope * moved[p];
+            size += moved[p] * moved[p];
+        }
+        if (size < 1e-12) continue;
+        const double off = (trial[i] - work->residual[i] - foretold) / size;
+        for (size_t p = 0; p < fit->parameters; p++)
+            if (work->slope[p * fit->residuals + i] != 0)
+                work->slope[p * fit->residuals + i] += off * moved[p];
+    }
+}
+
+/* One round: steps with growing damping until one helps. 1: helped, 0: none did. */
 static int improve(struct sim_fit *fit, struct work *work, double *damp, double *loss, char *err,
                    size_t err_len)
 {
     double lower[SIM_FIT_PARAMETERS_MAX][SIM_FIT_PARAMETERS_MAX];
     double move[SIM_FIT_PARAMETERS_MAX], value[SIM_FIT_PARAMETERS_MAX];
 
-    if (take_slopes(fit, work, err, err_len) != 0) return -1;
     build_normal(fit, work);
-    for (; *damp < DAMP_MAX; *damp *= 8) {
+    for (int tries = 0; tries < TRIES && *damp < DAMP_MAX; tries++, *damp *= 8) {
         if (!factor(fit, work, *damp, lower)) continue;
         solve(fit, lower, work->gradient, move);
         for (size_t p = 0; p < fit->parameters; p++) {
@@ -140,16 +166,58 @@ static int improve(struct sim_fit *fit, struct work *work, double *damp, double 
             value[p] = fit->value[p] * (1 + by);
             if (value[p] < fit->min[p]) value[p] = fit->min[p];
             if (value[p] > fit->max[p]) value[p] = fit->max[p];
+            move[p] = value[p] / fit->value[p] - 1;
         }
-        if (fit->evaluate(fit->context, value, fit->parameters, work->trial, err, err_len) != 0)
+        if (fit->evaluate(fit->context, value, SIM_FIT_ALL, work->trial, err, err_len) != 0)
             return -1;
         const double reached = loss_of(fit, work, work->trial, value);
         if (reached >= *loss) continue;
         *loss = reached;
         *damp /= 4;
+        learn(fit, work, move, work->trial);
         memcpy(fit->value, value, fit->parameters * sizeof *value);
         memcpy(work->residual, work->trial, fit->residuals * sizeof *work->residual);
         return 1;
+    }
+    return 0;
+}
+
+/* Settle anew, keep the best values of all such points, and take slopes there. */
+static int begin_rounds(struct sim_fit *fit, struct work *work, double *loss, char *err,
+                        size_t err_len)
+{
+    if (fit->evaluate(fit->context, fit->value, SIM_FIT_ANEW, work->residual, err, err_len) != 0)
+        return -1;
+    *loss = loss_of(fit, work, work->residual, fit->value);
+    if (*loss < work->best_loss) {
+        work->best_loss = *loss;
+        memcpy(work->best, fit->value, fit->parameters * sizeof *work->best);
+    }
+    return take_slopes(fit, work, err, err_len);
+}
+
+/* Rounds until they are used up, or until rounds on new slopes gain nothing any more. */
+static int run_rounds(struct sim_fit *fit, struct work *work, double *loss, char *err,
+                      size_t err_len)
+{
+    double damp = DAMP_START, begun = 0;
+    unsigned since = SIM_FIT_SLOPE_ROUNDS; /* Rounds on the present slopes. */
+    for (unsigned round = 0; round < fit->rounds; round++) {
+        if (since == SIM_FIT_SLOPE_ROUNDS) {
+            if (begin_rounds(fit, work, loss, err, err_len) != 0) return -1;
+            begun = *loss;
+            since = 0;
+            if (damp > DAMP_MAX / 1000) damp = DAMP_START;
+        }
+        const int helped = improve(fit, work, &damp, loss, err, err_len);
+        if (helped < 0) return -1;
+        if (fit->report) fit->report(fit->context, round, *loss);
+        since++;
+        if (helped == 0 && since == 1) break; /* Not even on new slopes. */
+        if (helped == 0 || since == SIM_FIT_SLOPE_ROUNDS) {
+            if (begun - *loss < GAIN_MIN * begun) break;
+            since = SIM_FIT_SLOPE_ROUNDS;
+        }
     }
     return 0;
 }
@@ -180,7 +248,6 @@ static void judge(struct sim_fit *fit, struct work *work)
 int sim_fit_run(struct sim_fit *fit, double *loss, char *err, size_t err_len)
 {
     struct work *work = (struct work *)calloc(1, sizeof *work);
-    double damp = DAMP_START;
     int status = -1;
 
     assert(fit->parameters > 0 && fit->parameters <= SIM_FIT_PARAMETERS_MAX);
@@ -191,18 +258,14 @@ int sim_fit_run(struct sim_fit *fit, double *loss, char *err, size_t err_len)
     work->slope = (double *)calloc(fit->parameters * fit->residuals + 1, sizeof(double));
     if (!work->residual || !work->trial || !work->slope) goto out_of_memory;
     memcpy(work->start, fit->value, fit->parameters * sizeof *work->start);
-    if (fit->evaluate(fit->context, fit->value, fit->parameters, work->residual, err, err_len) != 0)
-        goto free_work;
-    *loss = loss_of(fit, work, work->residual, fit->value);
-    for (unsigned round = 0; round < fit->rounds; round++) {
-        const double before = *loss;
-        if (damp > DAMP_MAX / 1000) damp = DAMP_START;
-        const int helped = improve(fit, work, &damp, loss, err, err_len);
-        if (helped < 0) goto free_work;
-        if (fit->report) fit->report(fit->context, round, *loss);
-        if (helped == 0 || before - *loss < 1e-4 * before) break;
+    memcpy(work->best, fit->value, fit->parameters * sizeof *work->best);
+    work->best_loss = DBL_MAX;
+    if (run_rounds(fit, work, loss, err, err_len) != 0) goto free_work;
+    if (begin_rounds(fit, work, loss, err, err_len) != 0) goto free_work;
+    if (*loss > work->best_loss) {
+        memcpy(fit->value, work->best, fit->parameters * sizeof *work->best);
+        if (begin_rounds(fit, work, loss, err, err_len) != 0) goto free_work;
     }
-    if (take_slopes(fit, work, err, err_len) != 0) goto free_work;
     judge(fit, work);
     *loss /= fit->residuals ? (double)fit->residuals : 1;
     status = 0;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "sim/calibrate.h"
 #include "sim/fit.h"
@@ -212,6 +213,47 @@ START_TEST(wrong_numbers_come_back_from_rows_with_spikes)
 }
 END_TEST
 
+/* Two rows, two files, one number each; what stands is far off, what the comments say is not. */
+START_TEST(a_fit_starts_from_the_comment_whatever_stands)
+{
+    const char *folder = test_temp_dir();
+    const char *csv = test_write_text(
+        folder, "a.csv",
+        "id,machine,nodes,gpus_per_node,mode,op,ep,tokens_per_rank,hidden,topk,experts,"
+        "dispatch_dtype,comm_sms,us\n"
+        "a,h200-hgx,1,8,ll,dispatch,8,8,7168,8,256,fp8,,22\n"
+        "b,b200-hgx,1,8,ll,dispatch,8,8,7168,8,256,fp8,,31\n"
+        "c,h200-hgx,1,8,normal,combine,8,16,7168,8,256,fp8,8,90\n");
+    static const char *const stands[] = {"2", "700"};
+    char *written[2][2];
+    for (int i = 0; i < 2; i++) {
+        char text[256];
+        struct test_output output;
+        snprintf(text, sizeof text,
+                 "inherits: h200-hgx\nll:\n  dispatch_launch_us: %s # fitted from 3\n"
+                 "normal:\n  return_row_ns: %s  # fitted from 300, by rows of one\n",
+                 stands[i], stands[i]);
+        const char *one = test_write_text(folder, "h200-hgx.yaml", text);
+        snprintf(text, sizeof text,
+                 "inherits: b200-hgx\nll:\n  dispatch_launch_us: %s # fitted from 3\n", stands[i]);
+        const char *two = test_write_text(folder, "b200-hgx.yaml", text);
+        const char *out = test_join(folder, i ? "second" : "first");
+        char both[2100];
+        snprintf(both, sizeof both, "%s,%s", one, two);
+        ck_assert_int_eq(mkdir(out, 0700), 0);
+        TEST_EPSIM(&output, "calibrate", "--measured", csv, "--machine", both, "-o", out);
+        ck_assert_msg(output.status == 0, "%s", output.err);
+        written[i][0] = test_read(test_join(out, "h200-hgx.yaml"), NULL);
+        written[i][1] = test_read(test_join(out, "b200-hgx.yaml"), NULL);
+    }
+    for (int f = 0; f < 2; f++) {
+        ck_assert_str_eq(written[0][f], written[1][f]);
+        ck_assert_ptr_nonnull(strstr(written[0][f], " # fitted from 3\n"));
+        ck_assert_ptr_null(strstr(written[0][f], "us: 2 #"));
+    }
+}
+END_TEST
+
 START_TEST(the_command_refuses_in_one_line)
 {
     const char *folder = test_temp_dir();
@@ -251,6 +293,7 @@ Suite *calibrate_suite(void)
     tcase_add_test(tests, numbers_without_a_comment_may_move);
     tcase_add_test(tests, the_file_keeps_all_but_its_numbers);
     tcase_add_test(tests, wrong_numbers_come_back_from_rows_with_spikes);
+    tcase_add_test(tests, a_fit_starts_from_the_comment_whatever_stands);
     tcase_add_test(tests, the_command_refuses_in_one_line);
     suite_add_tcase(suite, tests);
     return suite;

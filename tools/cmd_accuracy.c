@@ -7,7 +7,6 @@
 #include "sim/accuracy.h"
 #include "sim/calibrate.h"
 #include "sim/predict.h"
-#include "sim/rng.h"
 #include "tools/commands.h"
 #include "tools/table.h"
 
@@ -133,14 +132,11 @@ static void select_rows(struct sim_measured *measured, const bool *keep)
     measured->count = count;
 }
 
-/* One half of the rows by a digest of their ids (FNV-1a, mixed), so that the same row is always in
- * the same half, whatever stands around it. */
+/* One half of the rows by a number of their ids, so that the same row is always in the same half,
+ * whatever stands around it. */
 static bool in_first_half(const struct sim_measured_row *row)
 {
-    uint64_t digest = UINT64_C(0xcbf29ce484222325);
-    for (const char *c = row->id; *c != '\0'; c++)
-        digest = (digest ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-    return sim_rng_mix(digest) % 2 == 0;
+    return sim_calibrate_hash(row->id) % 2 == 0;
 }
 
 static void progress(void *context, unsigned round, double loss)
