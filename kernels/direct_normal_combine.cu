@@ -81,11 +81,13 @@ static __device__ __forceinline__ void combine_piece(const struct combine_args &
     struct found found = find_rows(args, token);
     float acc[VECTORS][8];
     uint4 held[2][VECTORS];
+    /* bias0 + bias1, where one that is missing is +0: only of two can a -0 remain. */
+    const float start = args.bias[0] != NULL && args.bias[1] != NULL ? -0.0f : 0.0f;
 
 #pragma unroll
     for (int i = 0; i < VECTORS; i++)
 #pragma unroll
-        for (int j = 0; j < 8; j++) acc[i][j] = 0.0f;
+        for (int j = 0; j < 8; j++) acc[i][j] = start;
     for (int b = 0; b < 2; b++) {
         if (args.bias[b] == NULL) continue;
         load_vectors(args, args.bias[b] + (uint64_t)token * args.row_vectors, first, held[0]);

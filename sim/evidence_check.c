@@ -158,6 +158,28 @@ int sim_evidence_check(const struct sim_evidence *evidence,
 
 /* --- making one ------------------------------------------------------------------------------- */
 
+#if EPSIM_CUDA
+/* "580.159.04" out of the line that the driver shows; what the runtime says (of the CUDA version
+ * that the driver serves) where there is none. */
+static void driver_version(const char *runtime, char *version, size_t version_len)
+{
+    FILE *file = fopen("/proc/driver/nvidia/version", "r");
+    char text[256] = "";
+
+    snprintf(version, version_len, "%s", runtime);
+    if (file == NULL) return;
+    if (fgets(text, sizeof text, file) != NULL)
+        for (const char *at = text; *at != '\0'; at += strcspn(at, " ")) {
+            at += strspn(at, " ");
+            const size_t digits = strspn(at, "0123456789.");
+            if (digits < 5 || digits >= version_len || memchr(at, '.', digits) == NULL) continue;
+            snprintf(version, version_len, "%.*s", (int)digits, at);
+            break;
+        }
+    fclose(file);
+}
+#endif
+
 /* What every line says of the machine, on so many of its GPUs. */
 static int describe(uint32_t gpus, struct sim_evidence_line *line, char *err, size_t err_len)
 {
@@ -179,7 +201,7 @@ static int describe(uint32_t gpus, struct sim_evidence_line *line, char *err, si
         snprintf(line->gpu, sizeof line->gpu, "%" PRIu32 " x %.64s", gpus, info.name);
     for (char *at = line->gpu; *at != '\0'; at++)
         if (*at == ',') *at = ' ';
-    snprintf(line->driver, sizeof line->driver, "%s", info.driver);
+    driver_version(info.driver, line->driver, sizeof line->driver);
     snprintf(line->cuda, sizeof line->cuda, "%s", info.cuda);
     return 0;
 #else
