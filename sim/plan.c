@@ -91,6 +91,25 @@ bad:
     return -1;
 }
 
+/* A setting that was changed and cannot matter would pass for one that does no harm. */
+static void note_idle_knobs(struct sim_plan *plan)
+{
+    const struct sim_settings *settings = &plan->settings;
+    struct sim_settings usual;
+    sim_settings_default(&usual);
+    const bool nic = plan->nodes > 1 || plan->machine.nvlink_bytes_per_s == 0;
+    const bool deep = strcmp(settings->qp_depth, usual.qp_depth) != 0;
+    if (plan->note_count + 2 > SIM_NOTES_MAX) return;
+    if (plan->mode == SIM_MODE_LL && settings->sms != usual.sms)
+        note(plan, "--sms %" PRIu32 " does nothing: low latency takes a grid of its own",
+             settings->sms);
+    if (deep && plan->mode == SIM_MODE_NORMAL)
+        note(plan, "--qp-depth %s does nothing: normal mode's chunks never fill a ring",
+             settings->qp_depth);
+    else if (deep && !nic)
+        note(plan, "--qp-depth %s does nothing: no row goes by NIC", settings->qp_depth);
+}
+
 /* When ranks start, and whether their kernels come in halves. */
 static int choose_starts(struct sim_plan *plan, char *err, size_t err_len)
 {
@@ -247,6 +266,7 @@ int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, ui
     }
     if (check_faults(plan, err, err_len) != 0) return -1;
     if (choose_starts(plan, err, err_len) != 0) return -1;
+    note_idle_knobs(plan);
     if (check_transport(plan, err, err_len) != 0) return -1;
     plan->ranks_per_node = plan->ranks / plan->nodes;
     char text[sizeof plan->notes[0]];

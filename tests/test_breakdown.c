@@ -145,6 +145,25 @@ START_TEST(a_knob_that_does_nothing_says_so)
 }
 END_TEST
 
+START_TEST(a_setting_that_does_nothing_is_noted)
+{
+    static const char *const CASES[][4] = {
+        {"ll", "--sms", "40",
+         "note      --sms 40 does nothing: low latency takes a grid of its own"},
+        {"ll", "--qp-depth", "4096", "note      --qp-depth 4096 does nothing: no row goes by NIC"},
+        {"normal", "--qp-depth", "4096",
+         "note      --qp-depth 4096 does nothing: normal mode's chunks never fill a ring"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        struct test_output output;
+        TEST_EPSIM(&output, "run", "--tokens", "4", "--layers", "1", "--mode", CASES[i][0],
+                   CASES[i][1], CASES[i][2]);
+        ck_assert_int_eq(output.status, 0);
+        ck_assert_msg(strstr(output.out, CASES[i][3]) != NULL, "%s", output.out);
+    }
+}
+END_TEST
+
 START_TEST(what_widening_gives_is_what_a_run_with_it_takes)
 {
     /* Normal mode on one node: --sms 8, and the same with 16. */
@@ -224,6 +243,7 @@ Suite *breakdown_suite(void)
     tcase_add_loop_test(tcase, parts_in_json_and_database_sum_to_the_runs_own_times, 0, 2);
     tcase_add_test(tcase, asking_changes_no_time_and_not_asking_leaves_no_row);
     tcase_add_test(tcase, a_knob_that_does_nothing_says_so);
+    tcase_add_test(tcase, a_setting_that_does_nothing_is_noted);
     tcase_add_test(tcase, what_widening_gives_is_what_a_run_with_it_takes);
     tcase_add_test(tcase, an_ideal_fabric_gives_back_what_a_real_one_takes);
     tcase_add_test(tcase, the_table_fits_a_terminal_and_names_three_assumptions);
