@@ -67,6 +67,8 @@ int gpu_flush(struct gpu *gpu, char *err, size_t err_len);
  * GPU has less than its share, nothing is taken and err says how many bytes are missing. */
 int gpu_plan(struct gpu *gpu, uint32_t ranks, const struct gpu_part *parts, uint32_t count,
              char *err, size_t err_len);
+/* Bytes free on GPU 0, 1, ... now. */
+int gpu_room(uint32_t device, uint64_t *bytes, char *err, size_t err_len);
 /* Buffer i of the plan; the pointer stays the same over plans. */
 struct gpu_buffer *gpu_plan_buffer(struct gpu *gpu, uint32_t index);
 

@@ -100,6 +100,16 @@ extern "C" int gpu_plan(struct gpu *gpu, uint32_t ranks, const struct gpu_part *
     return 0;
 }
 
+extern "C" int gpu_room(uint32_t device, uint64_t *bytes, char *err, size_t err_len)
+{
+    size_t free_bytes = 0, all_bytes = 0;
+
+    GPU_TRY(cudaSetDevice((int)device));
+    GPU_TRY(cudaMemGetInfo(&free_bytes, &all_bytes));
+    *bytes = free_bytes;
+    return 0;
+}
+
 extern "C" struct gpu_buffer *gpu_plan_buffer(struct gpu *gpu, uint32_t index)
 {
     assert(index < GPU_BUFFERS_MAX);

@@ -134,6 +134,12 @@ static void size_rows(const struct backend_cuda *state, const struct sim_layer_i
     bytes[CUDA_SCALES] = shape.scale_bytes;
     bytes[CUDA_SRC_TOKEN] = sizeof(int32_t);
     bytes[CUDA_SRC_META] = rails ? 2 * sizeof(int32_t) : 0;
+    if (state->place.transport == SIM_TRANSPORT_DIRECT) { /* Nothing lands but rows. */
+        bytes[CUDA_STAGED] = bytes[CUDA_LANDED] = bytes[CUDA_RAILS] = 0;
+        bytes[CUDA_STAGED_OUT] = bytes[CUDA_HOME] = 0;
+        bytes[CUDA_RAILS_OUT] = bytes[CUDA_CONTRIBUTIONS] = 0;
+        bytes[CUDA_SENT_WORDS] = bytes[CUDA_LANDED_WORDS] = 0;
+    }
     if (!ll) {
         bytes[CUDA_CODES] = shape.payload_bytes;
         bytes[CUDA_CODE_SCALES] = shape.scale_bytes > 0 ? groups * sizeof(float) : 0;
@@ -351,6 +357,22 @@ int sim_backend_cuda_describe(const void *opaque, struct gpu_info *info, char *e
 {
     const struct backend_cuda *state = (const struct backend_cuda *)opaque;
     return gpu_describe(state->gpu, info, err, err_len);
+}
+
+int sim_backend_cuda_room(const struct sim_settings *settings, uint64_t *bytes, char *err,
+                          size_t err_len)
+{
+    const uint64_t allowed = (uint64_t)settings->gpu_mib << 20;
+    uint32_t found = 0;
+
+    *bytes = 0;
+    if (gpu_device_count(&found, err, err_len) != 0) return -1;
+    for (uint32_t device = 0; device < settings->gpus && device < found; device++) {
+        uint64_t room = 0;
+        if (gpu_room(device, &room, err, err_len) != 0) return -1;
+        *bytes += allowed != 0 && allowed < room ? allowed : room;
+    }
+    return 0;
 }
 
 static const struct sim_backend_ops CUDA_OPS = {

@@ -13,6 +13,15 @@ const struct sim_backend_ops *sim_backend_cuda(void)
 {
     return NULL;
 }
+
+int sim_backend_cuda_room(const struct sim_settings *settings, uint64_t *bytes, char *err,
+                          size_t err_len)
+{
+    (void)settings;
+    *bytes = 0;
+    snprintf(err, err_len, "--backend: cuda: not in this build");
+    return -1;
+}
 #endif
 
 int sim_backend_find(const char *name, const struct sim_backend_ops **ops, char *err,
@@ -91,6 +100,7 @@ int sim_backend_place(const struct sim_settings *settings, struct sim_backend_pl
     place->transport = direct ? SIM_TRANSPORT_DIRECT : SIM_TRANSPORT_DRIVEN;
     place->gpus = settings->gpus;
     place->interleave = interleave;
+    place->gpu_bytes = (uint64_t)settings->gpu_mib << 20;
     return 0;
 }
 

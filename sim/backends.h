@@ -35,6 +35,10 @@ struct sim_backend_place sim_backend_place_default(void);
 int sim_backend_place(const struct sim_settings *settings, struct sim_backend_place *place,
                       char *err, size_t err_len);
 
+/* Bytes free on the settings' GPUs together, of what --gpu-mib allows. 0, or -1 with err. */
+int sim_backend_cuda_room(const struct sim_settings *settings, uint64_t *bytes, char *err,
+                          size_t err_len);
+
 /* Open there (NULL: the default). A backend that cannot choose is opened as it is. */
 int sim_backend_open(const struct sim_backend_ops *ops, const struct sim_backend_place *place,
                      void **state_out, char *err, size_t err_len);

@@ -286,6 +286,7 @@ struct sim_backend_place sim_plan_place(const struct sim_plan *plan, uint32_t in
     assert(status == 0 && in_flight >= 1);
     (void)status;
     place.in_flight = in_flight;
+    place.gpu_bytes /= in_flight;
     place.sms = plan->mode == SIM_MODE_NORMAL ? plan->settings.sms : 0;
     return place;
 }

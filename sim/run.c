@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/backends.h"
 #include "sim/bytes.h"
+#include "sim/budget.h"
 #include "sim/pool.h"
 #include "sim/record.h"
 
@@ -20,6 +22,8 @@ struct loop {
     uint64_t ready_ps[SIM_RANKS_MAX]; /* When each rank ended the last prepared layer. */
     uint64_t prepared, taken;         /* Cells. */
     uint64_t step_start_ps;           /* Of the step being taken. */
+    uint64_t host_room;               /* Bytes free before the run. */
+    uint32_t in_flight;               /* Layers whose bytes are moved at the same time. */
 };
 
 static uint64_t latest(const uint64_t *times_ps, uint32_t count)
@@ -93,6 +97,16 @@ static int take_cell(struct loop *loop, char *err, size_t err_len)
     return 0;
 }
 
+/* Is there room for layers like this one, as it was counted? */
+static int check_memory(const struct loop *loop, const struct sim_cell *cell, char *err,
+                        size_t err_len)
+{
+    if (loop->run->backend == NULL) return 0;
+    const struct sim_budget_rows rows = sim_budget_rows_counted(&cell->traffic);
+    const struct sim_budget_need need = sim_budget_need(loop->run->plan, &rows);
+    return sim_budget_fits(&need, loop->in_flight, loop->host_room, err, err_len);
+}
+
 static int play_all(struct loop *loop, char *err, size_t err_len)
 {
     const struct sim_plan *plan = loop->run->plan;
@@ -107,6 +121,7 @@ static int play_all(struct loop *loop, char *err, size_t err_len)
             const int status = sim_cell_prepare(cell, loop->run->source, step, plan->layers[l],
                                                 loop->engine, loop->ready_ps, err, err_len);
             if (status != 0) return status;
+            if (check_memory(loop, cell, err, err_len) != 0) return -1;
             sim_pool_submit(loop->pool);
             loop->prepared++;
         }
@@ -117,11 +132,25 @@ static int play_all(struct loop *loop, char *err, size_t err_len)
     return 0;
 }
 
-static uint32_t thread_count(const struct sim_plan *plan)
+/* As many as were asked for; else a core each, fewer where memory is short. */
+static int choose_in_flight(struct loop *loop, char *err, size_t err_len)
 {
+    const struct sim_plan *plan = loop->run->plan;
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (plan->settings.threads > 0) return plan->settings.threads;
-    return cores < 1 ? 1 : cores > 64 ? 64 : (uint32_t)cores;
+    uint64_t gpu_room = UINT64_MAX;
+
+    loop->host_room = sim_budget_host_room(&plan->settings);
+    loop->in_flight = plan->settings.threads;
+    if (loop->in_flight > 0) return 0;
+    loop->in_flight = cores < 1 ? 1 : cores > 64 ? 64 : (uint32_t)cores;
+    if (loop->run->backend == NULL) return 0;
+    if (loop->run->backend == sim_backend_cuda() &&
+        sim_backend_cuda_room(&plan->settings, &gpu_room, err, err_len) != 0)
+        return -1;
+    const struct sim_budget_rows rows = sim_budget_rows_most(plan);
+    const struct sim_budget_need most = sim_budget_need(plan, &rows);
+    loop->in_flight = sim_budget_in_flight(&most, loop->in_flight, loop->host_room, gpu_room);
+    return 0;
 }
 
 int sim_run_play(const struct sim_run *run, struct sim_summary *summary, char *err, size_t err_len)
@@ -144,7 +173,8 @@ int sim_run_play(const struct sim_run *run, struct sim_summary *summary, char *e
     }
     loop->engine = sim_engine_open(65536, err, err_len);
     if (loop->engine == NULL) goto free_loop;
-    loop->pool = sim_pool_open(plan, run->backend, thread_count(plan), err, err_len);
+    if (choose_in_flight(loop, err, err_len) != 0) goto close_engine;
+    loop->pool = sim_pool_open(plan, run->backend, loop->in_flight, err, err_len);
     if (loop->pool == NULL) goto close_engine;
     status = play_all(loop, err, err_len);
     sim_pool_close(loop->pool);

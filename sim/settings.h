@@ -41,6 +41,7 @@ struct sim_settings {
     char transport[16];         /* driven | direct */
     uint32_t gpus;              /* Of the backend cuda. */
     char mapping[16];           /* blocks | round-robin: which ranks share a GPU. */
+    uint32_t host_mib, gpu_mib; /* Memory to plan with; 0: what is free. */
     uint32_t time_limit_s;      /* Of a plugin: for each operation. */
     char layers[64];            /* "" = all; "N" = the first N; "A-B" */
     uint32_t context;           /* Tokens each request has read. */

@@ -4,6 +4,7 @@
  * Method: one layer on the reference gives the digest of routing, times and every stage's bytes;
  * then the kernels play it again and again, each time placed otherwise. */
 #include "sim/backends.h"
+#include "sim/budget.h"
 #include "sim/run.h"
 #include "tests/gpu_support.h"
 
@@ -149,6 +150,23 @@ START_TEST(layers_in_flight_on_all_gpus_do_not_disturb_each_other)
 }
 END_TEST
 
+/* What a run counts beforehand is what the layer then asks for; the direct transport's own memory,
+ * which is asked for later, is counted too. */
+static void budgeted(const struct layer *layer, uint32_t transport, uint64_t needed)
+{
+    struct sim_plan *plan = layer->plan;
+    const struct sim_budget_rows rows = sim_budget_rows_counted(&layer->cell->traffic);
+    ck_assert_int_eq(sim_settings_set(&plan->settings, "backend", "cuda", err, sizeof err), 0);
+    ck_assert_int_eq(sim_settings_set(&plan->settings, "transport",
+                                      transport == SIM_TRANSPORT_DIRECT ? "direct" : "driven", err,
+                                      sizeof err),
+                     0);
+    const uint64_t counted = sim_budget_need(plan, &rows).gpu_bytes;
+    ck_assert_msg(counted >= needed - needed / 20, "%" PRIu64 " counted, %" PRIu64 " asked for",
+                  counted, needed);
+    if (transport == SIM_TRANSPORT_DRIVEN) ck_assert_uint_le(counted, needed + needed / 20);
+}
+
 /* A limit stands for a smaller GPU. */
 START_TEST(a_layer_that_does_not_fit_is_refused_with_the_number_missing)
 {
@@ -167,6 +185,7 @@ START_TEST(a_layer_that_does_not_fit_is_refused_with_the_number_missing)
                              &needed, &missing) == 2,
                       "%s", err);
         ck_assert_uint_eq(needed, missing + 100000);
+        budgeted(&layer, transport, needed);
         sim_datapath_close(path);
     }
     close_layer(&layer);

@@ -2,14 +2,13 @@
 #include "tools/play.h"
 
 static const char *const OPTIONS[] = {
-    "model",      "machine",  "ep",           "nodes",          "mode",
-    "recipe",     "tokens",   "capacity",     "steps",          "layers",
-    "routing",    "qp-depth", "sms",          "expert",         "backend",
-    "after",      "allow",    "scenario",     "skew",           "hook",
-    "detail",     "overlap",  "context",      "phase",          "verify",
-    "prompt",     "attn-tp",  "attention",    "gather",         "padding",
-    "gemm",       "comm-sms", "seed",         "threads",        "transport",
-    "gpus",       "mapping",  "time-limit-s", "fabric-routing", "congestion-control",
+    "model",      "machine",  "ep",      "nodes",        "mode",           "recipe",
+    "tokens",     "capacity", "steps",   "layers",       "routing",        "qp-depth",
+    "sms",        "expert",   "backend", "after",        "allow",          "scenario",
+    "skew",       "hook",     "detail",  "overlap",      "context",        "phase",
+    "verify",     "prompt",   "attn-tp", "attention",    "gather",         "padding",
+    "gemm",       "comm-sms", "seed",    "threads",      "transport",      "gpus",
+    "mapping",    "host-mib", "gpu-mib", "time-limit-s", "fabric-routing", "congestion-control",
     "background", NULL};
 
 static const struct command_spec SPEC = {
