@@ -97,8 +97,8 @@ START_TEST(layers_in_flight_are_as_many_as_fit)
     ck_assert_uint_eq(sim_budget_in_flight(&need, 4, 1, 1), 1);
     ck_assert_int_eq(sim_budget_fits(&need, 4, 460, err, sizeof err), 0);
     ck_assert_int_eq(sim_budget_fits(&need, 4, 459, err, sizeof err), -1);
-    ck_assert_str_eq(err, "memory for 4 layers in flight (--threads, --host-mib): 460 bytes "
-                          "needed, 459 free: 1 short");
+    ck_assert_str_eq(err, "memory for 4 layers in flight (--threads, --host-mib): it needs "
+                          "460 bytes, 459 are free: 1 bytes missing");
 }
 END_TEST
 
@@ -130,7 +130,8 @@ START_TEST(a_run_that_does_not_fit_exits_3_with_the_number_missing)
     ck_assert_int_eq(RUN(&output, "--host-mib", "1"), 3);
     ck_assert_msg(sscanf(output.err,
                          "epsim run: memory for 1 layer in flight (--threads, --host-mib): "
-                         "%" SCNu64 " bytes needed, 1048576 free: %" SCNu64 " short\n",
+                         "it needs %" SCNu64 " bytes, 1048576 are free: %" SCNu64
+                         " bytes missing\n",
                          &needed, &missing) == 2,
                   "%s", output.err);
     ck_assert_uint_eq(needed, missing + 1048576);
