@@ -126,6 +126,7 @@ extern "C" void gpu_close(struct gpu *gpu)
         free(gpu->buffer[b].first_at);
     }
     free(gpu->stamps);
+    free(gpu->places);
     free(gpu->moves);
     free(gpu);
 }

@@ -24,7 +24,7 @@ struct gpu_device {
     uint8_t *flush;   /* Four times the L2; NULL before gpu_flush. */
     uint8_t *staging; /* Of the call in hand: moves, digests. */
     uint64_t staging_bytes;
-    uint64_t moves_staged; /* gpu_deliver: moves of the last call, if staging still holds them. */
+    uint64_t move_sources; /* gpu_deliver: rows of the last call, if staging still holds it. */
     uint32_t move_first, move_end; /* Vectors of a row that they copy. */
 };
 
@@ -49,8 +49,10 @@ struct gpu {
     uint64_t *stamps;      /* gpu_deliver: per row of the target, the last call that wrote it. */
     uint64_t stamp_rows;
     uint64_t stamp;
-    struct gpu_address_move *moves; /* gpu_deliver: the call's moves, as addresses. */
-    uint64_t move_room;
+    uint32_t *places; /* gpu_deliver: per row of the source, its next target. */
+    uint64_t place_rows;
+    uint8_t *moves; /* gpu_deliver: the call's sources and targets, as addresses. */
+    uint64_t move_bytes;
 };
 
 /* One CUDA call, or leave the function with its name and reason. */

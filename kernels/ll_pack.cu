@@ -8,15 +8,15 @@
  *
  * Launch: the first block of every rank counts its choices in shared memory (4 bytes an expert)
  * while the others cast: one launch, and the counting costs no time of its own. Casting walks over
- * steps of 512 channels of the launch's rows, FLIGHT of them a warp at once. */
+ * steps of 512 channels of the launch's rows; a warp's next step is on its way while it casts the
+ * last. */
 #include "kernels/gpu_private.cuh"
 #include "kernels/quantise.cuh"
 
-#ifndef PACK_FLIGHT
-#define PACK_FLIGHT 1
-#define PACK_BLOCKS 8
+#ifndef PACK_BLOCKS
+#define PACK_BLOCKS 6
 #endif
-enum { FLIGHT = PACK_FLIGHT, HEADER_BYTES = 16 };
+enum { HEADER_BYTES = 16 };
 enum { NO_CAST = -1 }; /* Beside enum cast_form: BF16 rows as they are. */
 
 struct ll_pack {
@@ -62,6 +62,7 @@ static __device__ void count_words(const struct ll_pack &pack, uint32_t rank, ui
 
     for (uint32_t e = threadIdx.x; e < pack.experts; e += blockDim.x) counts[e] = 0;
     __syncthreads();
+#pragma unroll 4
     for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
         const int64_t idx = pack.topk_idx[i];
         if (idx >= 0 && idx < (int64_t)pack.experts) atomicAdd(&counts[idx], 1u);
@@ -82,6 +83,16 @@ static __device__ __forceinline__ struct place place_of(const struct ll_pack &pa
     const uint32_t row = pack.row_steps == 1 ? step : __umulhi(step, pack.inverse);
     struct place place = {pack.first_row + row, (step - row * pack.row_steps) * WARP + lane_id()};
     return place;
+}
+
+static __device__ __forceinline__ void load_step(const struct ll_pack &pack, struct place place,
+                                                 uint32_t step, uint4 held[2])
+{
+    const uint4 *from = pack.x + (place.row * pack.row_lanes + place.lane) * 2;
+    held[0] = held[1] = make_uint4(0, 0, 0, 0);
+    if (step >= pack.steps || place.lane >= pack.row_lanes) return;
+    held[0] = load_once(from);
+    held[1] = load_once(from + 1);
 }
 
 /* The warp that has a row's first step writes its header too, with the 16 bytes before it: a whole
@@ -132,20 +143,16 @@ static __global__ void __launch_bounds__(GPU_THREADS, FORM == CAST_LL ? PACK_BLO
     const uint32_t warp = (uint32_t)grid_warp() - counting;
     const uint32_t warps = (uint32_t)grid_warps() - counting;
 
-    for (uint32_t base = warp * FLIGHT; base < pack.steps; base += warps * FLIGHT) {
-        uint4 held[FLIGHT][2];
-#pragma unroll
-        for (int f = 0; f < FLIGHT; f++) {
-            const struct place place = place_of(pack, base + f);
-            const uint4 *from = pack.x + (place.row * pack.row_lanes + place.lane) * 2;
-            held[f][0] = held[f][1] = make_uint4(0, 0, 0, 0);
-            if (base + f >= pack.steps || place.lane >= pack.row_lanes) continue;
-            held[f][0] = load_once(from);
-            held[f][1] = load_once(from + 1);
-        }
-#pragma unroll
-        for (int f = 0; f < FLIGHT; f++)
-            if (base + f < pack.steps) write_step<FORM>(pack, place_of(pack, base + f), held[f]);
+    struct place place = place_of(pack, warp), after;
+    uint4 held[2], next[2];
+    load_step(pack, place, warp, held);
+    for (uint32_t step = warp; step < pack.steps; step += warps) {
+        after = place_of(pack, step + warps);
+        load_step(pack, after, step + warps, next);
+        write_step<FORM>(pack, place, held);
+        place = after;
+        held[0] = next[0];
+        held[1] = next[1];
     }
 }
 
@@ -154,7 +161,7 @@ static int launch(const struct gpu_device *device, const struct ll_pack *pack, c
                   size_t err_len)
 {
     const uint32_t shared_bytes = pack->experts * sizeof(uint32_t);
-    const uint64_t warps = pack->steps / FLIGHT + 1;
+    const uint64_t warps = pack->steps + 1;
 
     GPU_LAUNCH(ll_pack_kernel<FORM>,
                pack->rank_count + gpu_grid(device, warps, ll_pack_kernel<FORM>, shared_bytes),

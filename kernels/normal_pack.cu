@@ -5,8 +5,8 @@
  *
  * Bytes that must move, a token: payload, scales, ids and weights in, the record out.
  *
- * Launch: as in ll_pack.cu the first block of every rank counts, here tokens per destination rank,
- * a warp a destination; the others copy, a warp a record, whose payload is under way while what
+ * Launch: as in ll_pack.cu the first block of every rank counts in shared memory, here tokens per
+ * destination rank; the others copy, a warp a record, whose payload is under way while what
  * follows it is moved in words. */
 #include "kernels/device.cuh"
 #include "kernels/gpu_private.cuh"
@@ -27,16 +27,18 @@ struct normal_pack {
     uint32_t ranks, experts, ranks_per_node;
 };
 
-static __device__ void count_words(const struct normal_pack &pack, uint32_t rank)
+/* One block: tokens of the rank that go to each rank, as -count - 1. */
+static __device__ void count_words(const struct normal_pack &pack, uint32_t rank, uint32_t *counts)
 {
-    const uint64_t begin = pack.starts[rank], end = pack.starts[rank + 1];
-    const uint32_t topk = pack.record.topk;
-    const int64_t each = pack.experts / pack.ranks;
+    const uint32_t topk = pack.record.topk, each = pack.experts / pack.ranks;
 
-    for (uint32_t d = threadIdx.x / WARP; d < pack.ranks; d += blockDim.x / WARP) {
-        const int32_t count = warp_count(pack.topk_idx, topk, begin, end, d * each, each);
-        if (lane_id() == 0) pack.sent_words[(uint64_t)rank * pack.ranks + d] = -count - 1;
-    }
+    for (uint32_t d = threadIdx.x; d < pack.ranks; d += blockDim.x) counts[d] = 0;
+    __syncthreads();
+    for (uint64_t t = pack.starts[rank] + threadIdx.x; t < pack.starts[rank + 1]; t += blockDim.x)
+        count_ranks(pack.topk_idx + t * topk, topk, pack.experts, each, counts);
+    __syncthreads();
+    for (uint32_t d = threadIdx.x; d < pack.ranks; d += blockDim.x)
+        pack.sent_words[(uint64_t)rank * pack.ranks + d] = -(int32_t)counts[d] - 1;
 }
 
 /* Word w of what follows the scales in the record of a token. */
@@ -61,9 +63,10 @@ static __device__ __forceinline__ uint32_t tail_word(const struct normal_pack &p
 
 static __global__ void __launch_bounds__(GPU_THREADS, 4) normal_pack_kernel(struct normal_pack pack)
 {
+    extern __shared__ uint32_t counts[];
     const struct gpu_record &record = pack.record;
     if (blockIdx.x < pack.rank_count) {
-        count_words(pack, pack.first_rank + blockIdx.x);
+        count_words(pack, pack.first_rank + blockIdx.x, counts);
         return;
     }
     const uint64_t counting = (uint64_t)pack.rank_count * GPU_WARPS;
@@ -130,9 +133,11 @@ extern "C" int gpu_normal_pack(struct gpu *gpu, const struct gpu_routing *routin
         pack.ranks = routing->ranks;
         pack.experts = routing->experts;
         pack.ranks_per_node = ranks_per_node;
+        const uint32_t shared_bytes = routing->ranks * sizeof(uint32_t);
         GPU_LAUNCH(normal_pack_kernel,
-                   ranks + gpu_grid(device, pack.end_row - pack.first_row, normal_pack_kernel),
-                   GPU_THREADS, 0, device->stream, pack);
+                   ranks + gpu_grid(device, pack.end_row - pack.first_row, normal_pack_kernel,
+                                    shared_bytes),
+                   GPU_THREADS, shared_bytes, device->stream, pack);
         GPU_TRY(cudaGetLastError());
     }
     return 0;

@@ -207,7 +207,12 @@ static __device__ __forceinline__ float quantise_step(const struct gpu_rule &rul
 {
     const uint32_t max = group_max(x);
 
-    if (__any_sync(FULL_WARP, max >= 0x7F80u)) return quantise_special(rule, x[0], x[1], codes);
+    if (__any_sync(FULL_WARP, max >= 0x7F80u)) {
+        uint4 special; /* Only this must have an address: codes stay in registers. */
+        const float stored = quantise_special(rule, x[0], x[1], &special);
+        *codes = special;
+        return stored;
+    }
     const struct group_scale scale = finite_scale<FORM>(rule, __uint_as_float(max << 16));
     const uint2 low = codes_of<FORM>(x[0], scale.factor), high = codes_of<FORM>(x[1], scale.factor);
     *codes = make_uint4(low.x, low.y, high.x, high.y);

@@ -8,10 +8,27 @@
 static __device__ __forceinline__ bool goes_to(const int64_t *columns, uint32_t topk, int64_t first,
                                                int64_t each)
 {
-    bool found = false;
-    for (uint32_t k = 0; k < topk; k++)
-        found = found || (columns[k] >= first && columns[k] < first + each);
+    bool found = false; /* No early exit: the loads are to be in flight together. */
+#pragma unroll 4
+    for (uint32_t k = 0; k < topk; k++) found |= columns[k] >= first && columns[k] < first + each;
     return found;
+}
+
+/* counts[r] += 1 for every rank r that owns one of a token's experts, however many. */
+static __device__ __forceinline__ void count_ranks(const int64_t *columns, uint32_t topk,
+                                                   uint32_t experts, uint32_t each,
+                                                   uint32_t *counts)
+{
+    for (uint32_t k = 0; k < topk; k++) {
+        const int64_t idx = columns[k];
+        if (idx < 0 || idx >= (int64_t)experts) continue;
+        const uint32_t rank = (uint32_t)idx / each;
+        bool seen = false;
+        for (uint32_t before = 0; before < k; before++)
+            seen |= columns[before] >= (int64_t)rank * each &&
+                    columns[before] < (int64_t)(rank + 1) * each;
+        if (!seen) atomicAdd(&counts[rank], 1u);
+    }
 }
 
 /* How many of tokens [begin, end) do; asked by a whole warp, every lane gets the answer. */
