@@ -107,7 +107,7 @@ $(BUILD)/gen/%.o: $(BUILD)/gen/%.c $(BUILD)/flags.compile | $(GEN_HEADERS) $(BUI
 
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc | $(GEN_HEADERS)
 	$(call say,NVCC,$<)
-	$(Q)mkdir -p $(@D) && $(NVCC) $(EPSIM_NVCCFLAGS) $(NVCCFLAGS) -MD -MF $(@:.o=.d) -c $< -o $@
+	$(Q)mkdir -p $(@D) && $(NVCC) $(EPSIM_NVCCFLAGS) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
 
 # A suite's one export is declared by tests/main.c, from the list of file names.
 $(BUILD)/tests/test_%.o: EPSIM_CFLAGS += -Wno-missing-prototypes

@@ -5,7 +5,8 @@
  *
  * Bytes that must move, a channel: 4 in, 1 out, 4 a group for its scale.
  *
- * Launch: as quantise.cu; with masks, rows past their group's count are neither read nor written.
+ * Launch: a warp a step of 512 channels, grid-stride; with masks, rows past their group's count are
+ * neither read nor written.
  */
 #include "kernels/gpu_private.cuh"
 #include "kernels/quantise.cuh"
@@ -14,12 +15,12 @@
 struct activate {
     struct gpu_rule rule;
     const uint4 *gate, *up;
-    uint4 *codes;
+    uint2 *codes;
     float *scales;
     const int32_t *masked; /* Rows of each run of capacity rows, or NULL: all. */
     uint64_t capacity;
-    uint64_t lanes;     /* Sixteens of channels: all of the launch's... */
-    uint32_t row_lanes; /* ...and a row's. */
+    uint64_t vectors;     /* Of 8 channels: all of the launch's... */
+    uint32_t row_vectors; /* ...and a row's. */
 };
 
 static __device__ __forceinline__ uint32_t product(uint32_t gate, uint32_t up)
@@ -36,27 +37,33 @@ static __device__ __forceinline__ uint4 products(uint4 gate, uint4 up)
 
 static __device__ __forceinline__ bool is_valid(const struct activate &activate, uint64_t at)
 {
-    if (at >= activate.lanes) return false;
+    if (at >= activate.vectors) return false;
     if (activate.masked == NULL) return true;
-    const uint64_t row = at / activate.row_lanes;
+    const uint64_t row = at / activate.row_vectors;
     return (int64_t)(row % activate.capacity) < activate.masked[row / activate.capacity];
 }
 
 template <enum cast_form FORM>
 static __global__ void __launch_bounds__(GPU_THREADS) activate_kernel(struct activate activate)
 {
-    const uint64_t steps = (activate.lanes + WARP - 1) / WARP;
-    for (uint64_t step = grid_warp(); step < steps; step += grid_warps()) {
-        const uint64_t at = step * WARP + lane_id();
-        const bool valid = is_valid(activate, at);
-        uint4 x[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)}, codes;
-        for (int half = 0; valid && half < 2; half++)
-            x[half] = products(load_once(activate.gate + 2 * at + half),
-                               load_once(activate.up + 2 * at + half));
-        const float stored = quantise_step<FORM>(activate.rule, x, &codes);
-        if (!valid) continue;
-        store_once(activate.codes + at, codes);
-        if (at % LANES_PER_GROUP == 0) activate.scales[at / LANES_PER_GROUP] = stored;
+    for (uint64_t base = grid_warp() * STEP_VECTORS; base < activate.vectors;
+         base += grid_warps() * STEP_VECTORS) {
+        const uint64_t at[2] = {base + lane_id(), base + WARP + lane_id()};
+        const bool valid[2] = {is_valid(activate, at[0]), is_valid(activate, at[1])};
+        uint4 x[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
+        uint2 codes[2];
+        float stored[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            if (valid[i])
+                x[i] = products(load_once(activate.gate + at[i]), load_once(activate.up + at[i]));
+        cast_step<FORM>(activate.rule, x, codes, stored);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (!valid[i]) continue;
+            store_once(activate.codes + at[i], codes[i]);
+            if (at[i] % HALF_LANES == 0) activate.scales[at[i] / HALF_LANES] = stored[i];
+        }
     }
 }
 
@@ -65,8 +72,8 @@ static int launch(const struct gpu_device *device, const struct activate *activa
                   size_t err_len)
 {
     GPU_LAUNCH(activate_kernel<FORM>,
-               gpu_grid(device, activate->lanes / WARP + 1, activate_kernel<FORM>), GPU_THREADS, 0,
-               device->stream, *activate);
+               gpu_grid(device, activate->vectors / STEP_VECTORS + 1, activate_kernel<FORM>),
+               GPU_THREADS, 0, device->stream, *activate);
     GPU_TRY(cudaGetLastError());
     return 0;
 }
@@ -83,12 +90,12 @@ int gpu_launch_activate(const struct gpu_device *device, uint32_t recipe, uint32
     activate.rule = gpu_recipe_of(recipe).rule;
     activate.gate = (const uint4 *)gate;
     activate.up = (const uint4 *)up;
-    activate.codes = (uint4 *)codes;
+    activate.codes = (uint2 *)codes;
     activate.scales = (float *)scales;
     activate.masked = masked;
     activate.capacity = capacity;
-    activate.row_lanes = inter / LANE_CHANNELS;
-    activate.lanes = rows * activate.row_lanes;
+    activate.row_vectors = inter / VECTOR_CHANNELS;
+    activate.vectors = rows * activate.row_vectors;
     switch (cast_form_of(&activate.rule)) {
     case CAST_LL: return launch<CAST_LL>(device, &activate, err, err_len);
     case CAST_MULTIPLY: return launch<CAST_MULTIPLY>(device, &activate, err, err_len);

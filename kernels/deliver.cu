@@ -7,13 +7,15 @@
  * Bytes that must move: every landed row once, every source row once: moves of one source row are
  * put together, so that a row is loaded once however many experts it goes to.
  *
- * Launch: a warp a part of 2 KiB of a source row, four 16-byte loads in flight a lane, stored to
- * each target in turn; grid-stride. Whole sectors of 32 bytes are moved: a part of one would cost
- * the memory a read of the rest. */
+ * Launch: a warp a part of 4 KiB of a source row, eight 16-byte loads in flight a lane, stored to
+ * each target in turn. Not persistent: with a block for every eight parts, rows are written in
+ * order, and that is worth a few percent. Whole sectors of 32 bytes are moved: a part of one would
+ * cost the memory a read of the rest. */
 #include "kernels/device.cuh"
 #include "kernels/gpu_private.cuh"
+#include "kernels/stamp.cuh"
 
-enum { SECTOR_VECTORS = 2, PART_LOADS = 4, PART_VECTORS = PART_LOADS * WARP };
+enum { SECTOR_VECTORS = 2, PART_LOADS = 8, PART_VECTORS = PART_LOADS * WARP };
 
 struct gpu_target { /* A move's end. */
     uint4 *row;
@@ -40,27 +42,28 @@ static __device__ __noinline__ void corrupt(struct gpu_target target, uint32_t b
 static __global__ void __launch_bounds__(GPU_THREADS)
     deliver_kernel(const struct gpu_source *__restrict__ sources,
                    const struct gpu_target *__restrict__ targets, uint32_t items, uint32_t parts,
-                   uint32_t first, uint32_t end)
+                   uint32_t first, uint32_t end, uint64_t *stamps)
 {
+    const kernel_stamp stamp(stamps);
     const uint32_t line = first / (GPU_LINE_BYTES / 16) * (GPU_LINE_BYTES / 16);
+    const uint32_t item = (uint32_t)grid_warp();
+    if (item >= items) return;
 
-    for (uint32_t item = (uint32_t)grid_warp(); item < items; item += (uint32_t)grid_warps()) {
-        const struct gpu_source source = sources[item / parts];
-        const uint32_t begin = line + item % parts * PART_VECTORS, mine = begin + lane_id();
-        bool wanted[PART_LOADS];
-        uint4 held[PART_LOADS];
+    const struct gpu_source source = sources[item / parts];
+    const uint32_t begin = line + item % parts * PART_VECTORS, mine = begin + lane_id();
+    bool wanted[PART_LOADS];
+    uint4 held[PART_LOADS];
 #pragma unroll
-        for (int i = 0; i < PART_LOADS; i++) {
-            wanted[i] = mine + i * WARP >= first && mine + i * WARP < end;
-            if (wanted[i]) held[i] = load_once(source.row + mine + i * WARP);
-        }
-        for (uint32_t t = source.first; t < source.first + source.count; t++) {
-            const struct gpu_target target = targets[t];
+    for (int i = 0; i < PART_LOADS; i++) {
+        wanted[i] = mine + i * WARP >= first && mine + i * WARP < end;
+        if (wanted[i]) held[i] = load_once(source.row + mine + i * WARP);
+    }
+    for (uint32_t t = source.first; t < source.first + source.count; t++) {
+        const struct gpu_target target = targets[t];
 #pragma unroll
-            for (int i = 0; i < PART_LOADS; i++)
-                if (wanted[i]) store_once(target.row + mine + i * WARP, held[i]);
-            if (target.corrupt_xor != 0) corrupt(target, begin);
-        }
+        for (int i = 0; i < PART_LOADS; i++)
+            if (wanted[i]) store_once(target.row + mine + i * WARP, held[i]);
+        if (target.corrupt_xor != 0) corrupt(target, begin);
     }
 }
 
@@ -172,9 +175,9 @@ static int copy_rows(const struct gpu_device *device, char *err, size_t err_len)
     if (items == 0) return 0;
     assert(items < UINT32_MAX / 2);
     GPU_TRY(cudaSetDevice(device->ordinal));
-    GPU_LAUNCH(deliver_kernel, gpu_grid(device, items, deliver_kernel), GPU_THREADS, 0,
+    GPU_LAUNCH(deliver_kernel, (uint32_t)((items + GPU_WARPS - 1) / GPU_WARPS), GPU_THREADS, 0,
                device->stream, sources, (const struct gpu_target *)(sources + device->move_sources),
-               (uint32_t)items, parts, device->move_first, device->move_end);
+               (uint32_t)items, parts, device->move_first, device->move_end, device->stamps);
     GPU_TRY(cudaGetLastError());
     return 0;
 }

@@ -41,6 +41,11 @@ static __device__ __forceinline__ void store_once(uint4 *at, uint4 value)
     __stcs(at, value);
 }
 
+static __device__ __forceinline__ void store_once(uint2 *at, uint2 value)
+{
+    __stcs(at, value);
+}
+
 static __device__ __forceinline__ float bf16_low(uint32_t pair)
 {
     return __uint_as_float(pair << 16);

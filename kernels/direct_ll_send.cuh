@@ -3,7 +3,6 @@
 #ifndef KERNELS_DIRECT_LL_SEND_CUH
 #define KERNELS_DIRECT_LL_SEND_CUH
 
-#include "kernels/direct_cast.cuh"
 #include "kernels/direct_ll_dispatch.cuh"
 
 /* --- units: 512 channels of a token ---------------------------------------------------------- */
@@ -74,7 +73,7 @@ static __device__ __forceinline__ void cast_unit(const struct dispatch_args &arg
     float stored[2];
     uint4 all;
 
-    cast_halves(args.rule, unit->data, codes, stored);
+    cast_step<CAST_ANY>(args.rule, unit->data, codes, stored);
     unit->data[0] = pair_codes(codes);
     all.x = __float_as_uint(__shfl_sync(FULL_WARP, stored[0], 0));
     all.y = __float_as_uint(__shfl_sync(FULL_WARP, stored[0], 16));

@@ -1,6 +1,7 @@
 /* kernels/gpu.cu - opening GPUs, waiting, timing. No kernel but the one that flushes a cache. */
 #include "kernels/device.cuh"
 #include "kernels/gpu_private.cuh"
+#include "kernels/stamp.cuh"
 
 int gpu_failed(cudaError_t status, const char *call, char *err, size_t err_len)
 {
@@ -116,6 +117,7 @@ extern "C" void gpu_close(struct gpu *gpu)
         (void)cudaFree(device->slab);
         (void)cudaFree(device->flush);
         (void)cudaFree(device->staging);
+        (void)cudaFree(device->stamp_room);
         (void)cudaEventDestroy(device->reached);
         (void)cudaEventDestroy(device->start);
         (void)cudaEventDestroy(device->stop);
@@ -195,6 +197,45 @@ extern "C" int gpu_timer_stop(struct gpu *gpu, uint64_t *elapsed_ns, char *err, 
     GPU_TRY(cudaEventElapsedTime(&elapsed_ms, gpu->device[0].start, gpu->device[0].stop));
     *elapsed_ns = (uint64_t)((double)elapsed_ms * 1e6);
     return 0;
+}
+
+extern "C" int gpu_stamps_start(struct gpu *gpu, char *err, size_t err_len)
+{
+    for (uint32_t d = 0; d < gpu->devices; d++) {
+        struct gpu_device *device = &gpu->device[d];
+        const size_t bytes = 2 * sizeof(uint64_t) * STAMP_WARPS;
+        GPU_TRY(cudaSetDevice(device->ordinal));
+        if (device->stamp_room == NULL) GPU_TRY(cudaMalloc((void **)&device->stamp_room, bytes));
+        GPU_TRY(cudaMemsetAsync(device->stamp_room, 0, bytes, device->stream));
+        device->stamps = device->stamp_room;
+    }
+    return 0;
+}
+
+extern "C" int gpu_stamps_stop(struct gpu *gpu, uint64_t *elapsed_ns, char *err, size_t err_len)
+{
+    const size_t bytes = 2 * sizeof(uint64_t) * STAMP_WARPS;
+    uint64_t *stamps = (uint64_t *)malloc(bytes), first = UINT64_MAX, last = 0;
+
+    for (uint32_t d = 0; d < gpu->devices; d++) gpu->device[d].stamps = NULL;
+    if (stamps == NULL) {
+        snprintf(err, err_len, "cuda: out of host memory");
+        return -1;
+    }
+    const struct gpu_device *device = &gpu->device[0];
+    cudaError_t status = cudaSetDevice(device->ordinal);
+    if (status == cudaSuccess)
+        status = cudaMemcpyAsync(stamps, device->stamp_room, bytes, cudaMemcpyDeviceToHost,
+                                 device->stream);
+    if (status == cudaSuccess) status = cudaStreamSynchronize(device->stream);
+    for (uint32_t w = 0; status == cudaSuccess && w < STAMP_WARPS; w++) {
+        if (stamps[2 * w] == 0) continue;
+        if (stamps[2 * w] < first) first = stamps[2 * w];
+        if (stamps[2 * w + 1] > last) last = stamps[2 * w + 1];
+    }
+    free(stamps);
+    *elapsed_ns = last > first ? last - first : 0;
+    return status == cudaSuccess ? 0 : gpu_failed(status, "cudaMemcpyAsync", err, err_len);
 }
 
 /* Reads, so that no line is left to be written back inside somebody's interval. The one store can

@@ -58,6 +58,11 @@ int gpu_wait(struct gpu *gpu, char *err, size_t err_len);
 /* Time from start to stop on the GPUs' own clocks; stop waits. */
 int gpu_timer_start(struct gpu *gpu, char *err, size_t err_len);
 int gpu_timer_stop(struct gpu *gpu, uint64_t *elapsed_ns, char *err, size_t err_len);
+/* From the first start to the last end of any warp of the driven transport's kernels and grouped
+ * GEMMs launched between the two, by the clock of the first GPU: without the launch itself, which
+ * the timer's interval contains. 0 when none ran there; stop waits. */
+int gpu_stamps_start(struct gpu *gpu, char *err, size_t err_len);
+int gpu_stamps_stop(struct gpu *gpu, uint64_t *elapsed_ns, char *err, size_t err_len);
 /* Fill every L2 with clean lines of no use to anybody. Takes memory of its own at first use. */
 int gpu_flush(struct gpu *gpu, char *err, size_t err_len);
 
@@ -299,6 +304,31 @@ int gpu_expert_activate(struct gpu *gpu, uint32_t recipe, uint32_t rank, uint32_
                         const struct gpu_buffer *masked, uint64_t capacity,
                         struct gpu_buffer *codes, struct gpu_buffer *scales, char *err,
                         size_t err_len);
+
+/* Grouped GEMM over FP8 rows: those of group g (a local expert) times its weights, BF16 out. Rows
+ * that belong to no group are left alone. */
+struct gpu_grouped {
+    uint32_t depth;                  /* Summed dimension, a multiple of 128: bytes of a row... */
+    uint32_t outputs;                /* ...and columns of the result, one too. */
+    uint32_t groups;                 /* Of a rank. */
+    uint32_t recipe;                 /* Of the rows: FP8, scales of 1 x 128. */
+    uint64_t capacity;               /* Masked: group g's rows begin at g * capacity; or 0... */
+    uint32_t alignment;              /* ...contiguous: at the next multiple of this behind g - 1. */
+    const struct gpu_buffer *counts; /* A row a rank: [groups] int32, rows of each group. */
+    const struct gpu_buffer *codes;  /* A row a rank: [groups][outputs][depth] e4m3. */
+    const struct gpu_buffer *scales; /* A row a rank: [groups][outputs/128][depth/128] fp32. */
+};
+/* In the order of ref_expert_mlp's sums, bit for bit. rows and row_scales as payload and scales of
+ * a dispatch; out: rows of 2 * outputs bytes. */
+int gpu_grouped_exact(struct gpu *gpu, const struct gpu_grouped *grouped, uint32_t rank,
+                      uint32_t rank_count, const struct gpu_buffer *rows,
+                      const struct gpu_buffer *row_scales, struct gpu_buffer *out, char *err,
+                      size_t err_len);
+/* On tensor cores; kernels/grouped_fast.cu states how far it may be from the exact one. */
+int gpu_grouped_fast(struct gpu *gpu, const struct gpu_grouped *grouped, uint32_t rank,
+                     uint32_t rank_count, const struct gpu_buffer *rows,
+                     const struct gpu_buffer *row_scales, struct gpu_buffer *out, char *err,
+                     size_t err_len);
 
 /* --- router, collectives --------------------------------------------------------------------- */
 

@@ -21,8 +21,10 @@ struct gpu_device {
     uint64_t l2_bytes;
     uint8_t *slab; /* All buffers of the plan, one after the other. */
     uint64_t slab_bytes;
-    uint8_t *flush;   /* Four times the L2; NULL before gpu_flush. */
-    uint8_t *staging; /* Of the call in hand: moves, digests. */
+    uint8_t *flush;       /* Four times the L2; NULL before gpu_flush. */
+    uint64_t *stamps;     /* Kernels note their times there; NULL outside gpu_stamps_start/stop. */
+    uint64_t *stamp_room; /* Where stamps points then; NULL before the first. */
+    uint8_t *staging;     /* Of the call in hand: moves, digests. */
     uint64_t staging_bytes;
     uint64_t move_sources; /* gpu_deliver: rows of the last call, if staging still holds it. */
     uint32_t move_first, move_end; /* Vectors of a row that they copy. */
@@ -131,15 +133,15 @@ static inline uint64_t gpu_whole_lines(uint64_t bytes)
 
 enum { GPU_THREADS = 256, GPU_WARPS = GPU_THREADS / 32 };
 
-/* Blocks of GPU_THREADS for this many warps of work, at most what is resident at once: they fill
+/* Blocks of `threads` for this many warps of work, at most what is resident at once: they fill
  * the GPU, then each walks over the rest. At least one. */
 template <typename Kernel>
 static inline uint32_t gpu_grid(const struct gpu_device *device, uint64_t warps, Kernel kernel,
-                                uint32_t shared_bytes = 0)
+                                uint32_t shared_bytes = 0, uint32_t threads = GPU_THREADS)
 {
-    const uint64_t blocks = (warps + GPU_WARPS - 1) / GPU_WARPS;
+    const uint64_t each = threads / 32, blocks = (warps + each - 1) / each;
     int resident = 0;
-    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, GPU_THREADS,
+    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, (int)threads,
                                                       shared_bytes) != cudaSuccess ||
         resident < 1)
         resident = 1; /* Whatever is wrong shows in the launch. */

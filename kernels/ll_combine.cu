@@ -12,6 +12,7 @@
  * and passed around. */
 #include "kernels/device.cuh"
 #include "kernels/gpu_private.cuh"
+#include "kernels/stamp.cuh"
 
 enum { PIECE_VECTORS = 32, ROWS_IN_FLIGHT = 8 };
 
@@ -26,6 +27,7 @@ struct ll_combine {
     uint32_t pieces; /* Of a token. */
     uint32_t row_vectors;
     uint32_t experts, topk;
+    uint64_t *stamps;
 };
 
 /* acc = fma(x, weight, acc) for the eight channels of a vector. */
@@ -41,6 +43,7 @@ static __device__ __forceinline__ void add_weighted(float acc[8], uint4 x, float
 
 static __global__ void __launch_bounds__(GPU_THREADS) ll_combine_kernel(struct ll_combine combine)
 {
+    const kernel_stamp stamp(combine.stamps);
     for (uint32_t item = (uint32_t)grid_warp(); item < combine.items;
          item += (uint32_t)grid_warps()) {
         const uint64_t token = combine.first_token + item / combine.pieces;
@@ -117,6 +120,7 @@ extern "C" int gpu_ll_combine_unpack(struct gpu *gpu, const struct gpu_routing *
         combine.first_token = gpu_first_row(combined, &span);
         combine.row_vectors = hidden / 8;
         combine.pieces = (combine.row_vectors + PIECE_VECTORS - 1) / PIECE_VECTORS;
+        combine.stamps = device->stamps;
         combine.experts = routing->experts;
         combine.topk = routing->topk;
         assert(tokens * combine.pieces < UINT32_MAX / 2);

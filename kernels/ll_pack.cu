@@ -8,32 +8,30 @@
  *
  * Launch: the first block of every rank counts its choices in shared memory (4 bytes an expert)
  * while the others cast: one launch, and the counting costs no time of its own. Casting walks over
- * steps of 512 channels of the launch's rows; a warp's next step is on its way while it casts the
- * last. */
+ * flights of 1024 channels of the launch's rows as quantise.cu does. */
 #include "kernels/gpu_private.cuh"
 #include "kernels/quantise.cuh"
+#include "kernels/stamp.cuh"
 
-#ifndef PACK_BLOCKS
-#define PACK_BLOCKS 6
-#endif
-enum { HEADER_BYTES = 16 };
+enum { HEADER_BYTES = 16, PACK_THREADS = 128, COUNT_LOADS = 16 };
 enum { NO_CAST = -1 }; /* Beside enum cast_form: BF16 rows as they are. */
 
 struct ll_pack {
     struct gpu_rule rule;
-    const uint4 *x;     /* Row 0, as gpu_base. */
-    uint8_t *staged;    /* Payload of row 0. */
-    uint64_t stride;    /* Of a message. */
-    uint64_t first_row; /* Rows of the launch. */
-    uint32_t steps;     /* All rows' steps of 512 channels. */
-    uint32_t row_steps; /* A row's; the last may be partial. */
-    uint32_t row_lanes; /* A row's sixteens of channels. */
-    uint32_t inverse;   /* 2^32 / row_steps, rounded up: step * inverse >> 32 is its row. */
+    const uint4 *x;       /* Row 0, as gpu_base. */
+    uint8_t *staged;      /* Payload of row 0. */
+    uint64_t stride;      /* Of a message. */
+    uint64_t first_row;   /* Rows of the launch. */
+    uint32_t flights;     /* All rows' flights of 1024 channels. */
+    uint32_t row_flights; /* A row's; the last may be partial. */
+    uint32_t row_vectors; /* Of x. */
+    uint32_t inverse;     /* 2^32 / row_flights, rounded up: flight * inverse >> 32 is its row. */
     uint32_t first_rank, rank_count;
     uint32_t experts, topk;
     const uint64_t *starts;  /* token_start. */
     const int64_t *topk_idx; /* [tokens][topk] */
     int32_t *sent_words;     /* [ranks][experts], row 0 */
+    uint64_t *stamps;
 };
 
 extern "C" struct gpu_slot gpu_ll_message(uint32_t hidden, uint32_t recipe)
@@ -62,98 +60,69 @@ static __device__ void count_words(const struct ll_pack &pack, uint32_t rank, ui
 
     for (uint32_t e = threadIdx.x; e < pack.experts; e += blockDim.x) counts[e] = 0;
     __syncthreads();
-#pragma unroll 4
-    for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-        const int64_t idx = pack.topk_idx[i];
-        if (idx >= 0 && idx < (int64_t)pack.experts) atomicAdd(&counts[idx], 1u);
+    for (uint64_t at = begin + threadIdx.x; at < end; at += COUNT_LOADS * blockDim.x) {
+        int64_t idx[COUNT_LOADS]; /* All under way before the first is counted. */
+#pragma unroll
+        for (uint32_t i = 0; i < COUNT_LOADS; i++)
+            idx[i] = at + i * blockDim.x < end ? pack.topk_idx[at + i * blockDim.x] : -1;
+#pragma unroll
+        for (uint32_t i = 0; i < COUNT_LOADS; i++)
+            if (idx[i] >= 0 && idx[i] < (int64_t)pack.experts) atomicAdd(&counts[idx[i]], 1u);
     }
     __syncthreads();
     for (uint32_t e = threadIdx.x; e < pack.experts; e += blockDim.x)
         pack.sent_words[(uint64_t)rank * pack.experts + e] = -(int32_t)counts[e] - 1;
 }
 
-/* Where a step stands: its row, and the lane's sixteen channels in the row. */
-struct place {
-    uint64_t row;
-    uint32_t lane;
-};
-
-static __device__ __forceinline__ struct place place_of(const struct ll_pack &pack, uint32_t step)
-{
-    const uint32_t row = pack.row_steps == 1 ? step : __umulhi(step, pack.inverse);
-    struct place place = {pack.first_row + row, (step - row * pack.row_steps) * WARP + lane_id()};
-    return place;
-}
-
-static __device__ __forceinline__ void load_step(const struct ll_pack &pack, struct place place,
-                                                 uint32_t step, uint4 held[2])
-{
-    const uint4 *from = pack.x + (place.row * pack.row_lanes + place.lane) * 2;
-    held[0] = held[1] = make_uint4(0, 0, 0, 0);
-    if (step >= pack.steps || place.lane >= pack.row_lanes) return;
-    held[0] = load_once(from);
-    held[1] = load_once(from + 1);
-}
-
-/* The warp that has a row's first step writes its header too, with the 16 bytes before it: a whole
- * sector. */
-static __device__ __forceinline__ void write_header(const struct ll_pack &pack, struct place place,
+/* The warp that has a row's first flight writes its header too, with the 16 bytes before it: a
+ * whole sector. */
+static __device__ __forceinline__ void write_header(const struct ll_pack &pack, uint64_t row,
                                                     uint8_t *payload)
 {
     const uint64_t *starts = pack.starts + pack.first_rank;
-    const uint32_t rank = warp_find(starts, pack.rank_count, place.row);
-    const uint32_t token = lane_id() == 1 ? (uint32_t)(place.row - starts[rank]) : 0;
+    const uint32_t rank = warp_find(starts, pack.rank_count, row);
+    const uint32_t token = lane_id() == 1 ? (uint32_t)(row - starts[rank]) : 0;
     if (lane_id() < 2)
         store_once((uint4 *)(payload - 2 * HEADER_BYTES) + lane_id(), make_uint4(token, 0, 0, 0));
 }
 
 template <int FORM>
-static __device__ __forceinline__ void write_step(const struct ll_pack &pack, struct place place,
-                                                  const uint4 held[2])
+static __device__ __forceinline__ void pack_flight(const struct ll_pack &pack, uint32_t index)
 {
-    uint8_t *payload = pack.staged + place.row * pack.stride;
-    const bool inside = place.lane < pack.row_lanes;
+    const uint32_t row_index = pack.row_flights == 1 ? index : __umulhi(index, pack.inverse);
+    const uint32_t begin = (index - row_index * pack.row_flights) * FLIGHT_VECTORS;
+    const uint64_t row = pack.first_row + row_index;
+    const uint32_t at = begin + lane_id();
+    const int32_t left = (int32_t)pack.row_vectors - (int32_t)at;
+    uint8_t *payload = pack.staged + row * pack.stride;
+    struct cast_flight flight;
 
+    flight.load(pack.x + row * pack.row_vectors + at, left);
+    if (begin == 0) write_header(pack, row, payload);
     if (FORM == NO_CAST) {
-        if (inside) {
-            store_once((uint4 *)payload + 2 * place.lane, held[0]);
-            store_once((uint4 *)payload + 2 * place.lane + 1, held[1]);
-        }
+        flight.copy((uint4 *)payload + at, left);
     } else {
-        uint4 codes;
-        const float stored = quantise_step<(enum cast_form)FORM>(pack.rule, held, &codes);
-        float *scales = (float *)(payload + pack.row_lanes * sizeof(uint4));
-        if (inside) store_once((uint4 *)payload + place.lane, codes);
-        if (inside && place.lane % LANES_PER_GROUP == 0)
-            scales[place.lane / LANES_PER_GROUP] = stored;
+        float *scales = (float *)(payload + pack.row_vectors * sizeof(uint2));
+        flight.cast<(enum cast_form)FORM>(pack.rule, (uint2 *)payload + at,
+                                          scales + begin / HALF_LANES, left);
     }
-    if (place.lane < WARP) write_header(pack, place, payload);
 }
 
 template <int FORM>
-static __global__ void __launch_bounds__(GPU_THREADS, FORM == CAST_LL ? PACK_BLOCKS : 1)
+static __global__ void __launch_bounds__(PACK_THREADS, FORM == CAST_LL ? 8 : 4)
     ll_pack_kernel(struct ll_pack pack)
 {
     extern __shared__ uint32_t counts[];
+    const kernel_stamp stamp(pack.stamps);
     if (blockIdx.x < pack.rank_count) {
         count_words(pack, pack.first_rank + blockIdx.x, counts);
         return;
     }
-    const uint32_t counting = pack.rank_count * GPU_WARPS;
-    const uint32_t warp = (uint32_t)grid_warp() - counting;
+    const uint32_t counting = pack.rank_count * (PACK_THREADS / WARP);
     const uint32_t warps = (uint32_t)grid_warps() - counting;
 
-    struct place place = place_of(pack, warp), after;
-    uint4 held[2], next[2];
-    load_step(pack, place, warp, held);
-    for (uint32_t step = warp; step < pack.steps; step += warps) {
-        after = place_of(pack, step + warps);
-        load_step(pack, after, step + warps, next);
-        write_step<FORM>(pack, place, held);
-        place = after;
-        held[0] = next[0];
-        held[1] = next[1];
-    }
+    for (uint32_t i = (uint32_t)grid_warp() - counting; i < pack.flights; i += warps)
+        pack_flight<FORM>(pack, i);
 }
 
 template <int FORM>
@@ -161,11 +130,11 @@ static int launch(const struct gpu_device *device, const struct ll_pack *pack, c
                   size_t err_len)
 {
     const uint32_t shared_bytes = pack->experts * sizeof(uint32_t);
-    const uint64_t warps = pack->steps + 1;
+    const uint32_t casting =
+        gpu_grid(device, pack->flights, ll_pack_kernel<FORM>, shared_bytes, PACK_THREADS);
 
-    GPU_LAUNCH(ll_pack_kernel<FORM>,
-               pack->rank_count + gpu_grid(device, warps, ll_pack_kernel<FORM>, shared_bytes),
-               GPU_THREADS, shared_bytes, device->stream, *pack);
+    GPU_LAUNCH(ll_pack_kernel<FORM>, pack->rank_count + casting, PACK_THREADS, shared_bytes,
+               device->stream, *pack);
     GPU_TRY(cudaGetLastError());
     return 0;
 }
@@ -194,18 +163,19 @@ extern "C" int gpu_ll_pack(struct gpu *gpu, const struct gpu_routing *routing, u
     assert(sent_words->row_bytes == routing->experts * sizeof(int32_t));
     while (gpu_next_span(gpu, rank + rank_count, &span)) {
         const uint64_t first = gpu_first_row(x, &span), rows = gpu_end_row(x, &span) - first;
-        const uint32_t row_steps = (hidden + STEP_CHANNELS - 1) / STEP_CHANNELS;
         struct ll_pack pack;
-        assert(rows * row_steps < UINT32_MAX / row_steps); /* Or the inverse would be too coarse. */
         pack.rule = gpu_recipe_of(recipe).rule;
         pack.x = (const uint4 *)gpu_base(x, &span);
         pack.staged = gpu_base(staged, &span) + GPU_LINE_BYTES;
         pack.stride = slot.row_bytes;
         pack.first_row = first;
-        pack.steps = (uint32_t)(rows * row_steps);
-        pack.row_steps = row_steps;
-        pack.row_lanes = hidden / LANE_CHANNELS;
-        pack.inverse = (uint32_t)(((UINT64_C(1) << 32) + row_steps - 1) / row_steps);
+        pack.row_vectors = hidden / VECTOR_CHANNELS;
+        pack.row_flights = (pack.row_vectors + FLIGHT_VECTORS - 1) / FLIGHT_VECTORS;
+        /* Or the inverse would be too coarse. */
+        assert(rows * pack.row_flights < UINT32_MAX / pack.row_flights);
+        pack.flights = (uint32_t)rows * pack.row_flights;
+        pack.inverse = (uint32_t)(((UINT64_C(1) << 32) + pack.row_flights - 1) / pack.row_flights);
+        pack.stamps = gpu->device[span.device].stamps;
         pack.first_rank = span.first;
         pack.rank_count = span.end - span.first;
         pack.experts = routing->experts;

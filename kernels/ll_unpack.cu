@@ -11,6 +11,7 @@
  * row of them need not stand on 16 bytes, and it is 3 % of the bytes. */
 #include "kernels/device.cuh"
 #include "kernels/gpu_private.cuh"
+#include "kernels/stamp.cuh"
 
 struct ll_unpack {
     const uint64_t *block_start; /* Of the launch's first block. */
@@ -26,6 +27,7 @@ struct ll_unpack {
     uint32_t *packed; /* Exponents, or NULL. */
     uint32_t groups;
     int32_t *src_token;
+    uint64_t *stamps;
 };
 
 static __device__ __forceinline__ void take_exponents(const uint32_t *scales, uint32_t groups,
@@ -43,6 +45,7 @@ static __device__ __forceinline__ void take_exponents(const uint32_t *scales, ui
 
 static __global__ void __launch_bounds__(GPU_THREADS, 4) ll_unpack_kernel(struct ll_unpack unpack)
 {
+    const kernel_stamp stamp(unpack.stamps);
     for (uint64_t b = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; b < unpack.blocks;
          b += (uint64_t)gridDim.x * blockDim.x)
         unpack.counts[b] = ~unpack.words[b]; /* -word - 1 */
@@ -101,6 +104,7 @@ extern "C" int gpu_ll_unpack(struct gpu *gpu, const struct gpu_routing *routing,
         unpack.packed = (uint32_t *)gpu_base(rows->scales_ue8m0, &span);
         unpack.groups = gpu_scale_groups(hidden);
         unpack.src_token = (int32_t *)gpu_base(rows->src_token, &span);
+        unpack.stamps = device->stamps;
         const uint64_t warps = unpack.end_row - unpack.first_row + unpack.blocks / WARP;
         GPU_LAUNCH(ll_unpack_kernel, gpu_grid(device, warps, ll_unpack_kernel), GPU_THREADS, 0,
                    device->stream, unpack);

@@ -13,6 +13,7 @@
  * The warp with a row's first piece also sums the weights, a column a lane. */
 #include "kernels/device.cuh"
 #include "kernels/gpu_private.cuh"
+#include "kernels/stamp.cuh"
 
 struct stage {
     struct gpu_record record;
@@ -23,6 +24,7 @@ struct stage {
     uint8_t *staged;
     uint64_t stride;
     uint64_t first_row, end_row;
+    uint64_t *stamps;
 };
 
 static __device__ __forceinline__ uint32_t stage_word(const struct stage &stage, uint64_t row,
@@ -40,6 +42,7 @@ static __device__ __forceinline__ uint32_t stage_word(const struct stage &stage,
 
 static __global__ void __launch_bounds__(GPU_THREADS, 4) stage_kernel(struct stage stage)
 {
+    const kernel_stamp stamp(stage.stamps);
     const struct gpu_record &record = stage.record;
     const int32_t left = (int32_t)(record.payload_bytes / sizeof(uint4)) - (int32_t)lane_id();
     for (uint64_t row = stage.first_row + grid_warp(); row < stage.end_row; row += grid_warps()) {
@@ -70,6 +73,7 @@ struct sum {
     bool is_record; /* Out rows are records: meta and padding too. */
     uint64_t first_row;
     uint32_t items, pieces, row_vectors;
+    uint64_t *stamps;
 };
 
 static __device__ __forceinline__ void add_plain(float acc[8], uint4 x)
@@ -164,6 +168,7 @@ static __device__ __forceinline__ void sum_vectors(const struct sum &sum, uint64
 template <int PIECES, int ROWS>
 static __global__ void __launch_bounds__(GPU_THREADS) sum_kernel(struct sum sum)
 {
+    const kernel_stamp stamp(sum.stamps);
     for (uint32_t item = (uint32_t)grid_warp(); item < sum.items; item += (uint32_t)grid_warps()) {
         const uint64_t row = sum.first_row + item / sum.pieces;
         const uint32_t piece = item % sum.pieces;
@@ -184,6 +189,7 @@ static int launch_sum(const struct gpu_device *device, struct sum *sum, uint64_t
     assert(rows * sum->pieces < UINT32_MAX / 2);
     sum->items = (uint32_t)(rows * sum->pieces);
     if (sum->items == 0) return 0;
+    sum->stamps = device->stamps;
     GPU_LAUNCH((sum_kernel<PIECES, ROWS>), gpu_grid(device, sum->items, sum_kernel<PIECES, ROWS>),
                GPU_THREADS, 0, device->stream, *sum);
     GPU_TRY(cudaGetLastError());
@@ -212,6 +218,7 @@ extern "C" int gpu_normal_combine_pack(struct gpu *gpu, uint32_t rank, uint32_t 
         stage.src_token = (const uint32_t *)gpu_base(src_token, &span);
         stage.staged = gpu_base(staged, &span);
         stage.stride = staged->row_bytes;
+        stage.stamps = device->stamps;
         stage.first_row = gpu_first_row(staged, &span);
         stage.end_row = gpu_end_row(staged, &span);
         if (stage.first_row == stage.end_row) continue;

@@ -10,6 +10,7 @@
  * follows it is moved in words. */
 #include "kernels/device.cuh"
 #include "kernels/gpu_private.cuh"
+#include "kernels/stamp.cuh"
 #include "kernels/routing.cuh"
 
 struct normal_pack {
@@ -25,6 +26,7 @@ struct normal_pack {
     uint64_t first_row, end_row;
     uint32_t first_rank, rank_count;
     uint32_t ranks, experts, ranks_per_node;
+    uint64_t *stamps;
 };
 
 /* One block: tokens of the rank that go to each rank, as -count - 1. */
@@ -64,6 +66,7 @@ static __device__ __forceinline__ uint32_t tail_word(const struct normal_pack &p
 static __global__ void __launch_bounds__(GPU_THREADS, 4) normal_pack_kernel(struct normal_pack pack)
 {
     extern __shared__ uint32_t counts[];
+    const kernel_stamp stamp(pack.stamps);
     const struct gpu_record &record = pack.record;
     if (blockIdx.x < pack.rank_count) {
         count_words(pack, pack.first_rank + blockIdx.x, counts);
@@ -133,6 +136,7 @@ extern "C" int gpu_normal_pack(struct gpu *gpu, const struct gpu_routing *routin
         pack.ranks = routing->ranks;
         pack.experts = routing->experts;
         pack.ranks_per_node = ranks_per_node;
+        pack.stamps = device->stamps;
         const uint32_t shared_bytes = routing->ranks * sizeof(uint32_t);
         GPU_LAUNCH(normal_pack_kernel,
                    ranks + gpu_grid(device, pack.end_row - pack.first_row, normal_pack_kernel,

@@ -11,6 +11,7 @@
 #include "kernels/device.cuh"
 #include "kernels/gpu_private.cuh"
 #include "kernels/routing.cuh"
+#include "kernels/stamp.cuh"
 
 enum { META_GPUS = 32 };
 
@@ -32,6 +33,7 @@ struct normal_unpack {
     const uint64_t *starts;
     const int64_t *routing_idx;
     uint32_t first_rank, ranks, experts, ranks_per_node;
+    uint64_t *stamps;
 };
 
 static __device__ __forceinline__ int64_t record_id(const struct gpu_record &record,
@@ -72,6 +74,7 @@ static __device__ __forceinline__ uint32_t take_columns(const struct normal_unpa
 static __global__ void __launch_bounds__(GPU_THREADS, 4)
     normal_unpack_kernel(struct normal_unpack unpack)
 {
+    const kernel_stamp stamp(unpack.stamps);
     const struct gpu_record &record = unpack.record;
     for (uint64_t b = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; b < unpack.blocks;
          b += (uint64_t)gridDim.x * blockDim.x)
@@ -108,6 +111,7 @@ static __global__ void __launch_bounds__(GPU_THREADS, 4)
  * written. */
 static __global__ void number_kernel(struct normal_unpack unpack)
 {
+    const kernel_stamp stamp(unpack.stamps, STAMP_SECOND);
     const uint32_t topk = unpack.record.topk;
     const int64_t each = unpack.experts / unpack.ranks;
 
@@ -180,8 +184,9 @@ extern "C" int gpu_normal_unpack(struct gpu *gpu, const struct gpu_routing *rout
     assert(landed_words->row_bytes == routing->ranks * sizeof(int32_t));
     while (gpu_next_span(gpu, rank + rank_count, &span)) {
         const struct gpu_device *device = &gpu->device[span.device];
-        const struct normal_unpack unpack =
+        struct normal_unpack unpack =
             fill(routing, ranks_per_node, record, block_start, landed_words, landed, rows, &span);
+        unpack.stamps = device->stamps;
         const uint64_t warps = unpack.end_row - unpack.first_row + unpack.blocks / WARP;
         GPU_LAUNCH(normal_unpack_kernel, gpu_grid(device, warps, normal_unpack_kernel), GPU_THREADS,
                    0, device->stream, unpack);

@@ -1,11 +1,14 @@
 /* kernels/quantise.cuh - one warp casts four groups of 128 BF16 channels by any recipe.
  *
- * Eight lanes hold a group, 16 channels each: two 16-byte loads and one 16-byte store a lane, and
- * three shuffles for the maximum. A step of a warp is four groups, 512 channels.
+ * A step of a warp is 512 channels: two loads of 16 bytes a lane, each of them one piece of 512
+ * bytes over the warp, so that memory is asked for whole lines. Half a warp holds a group, eight
+ * channels a lane, and a lane has eight channels of two groups that stand 256 apart; one set of
+ * shuffles finds both maxima, packed in a register. (Lanes with 16 channels side by side ask for
+ * half sectors: a quarter of the memory's speed is lost by that.)
  *
  * What limits a cast by memory is that it needs more than the memory: about a hundred instructions
  * a step leave room, three hundred do not. So the low-latency recipe's arithmetic has a form of its
- * own, in which the division is written out for the range it can meet, and the others share two
+ * own, in which the division is written out for the range it can meet, and the others share
  * general forms that read the rule.
  *
  * Finite values take the hardware's conversion. A group with an infinity or a NaN takes the
@@ -17,12 +20,19 @@
 #include "kernels/device.cuh"
 #include "kernels/recipe.h"
 
-enum { STEP_GROUPS = 4, LANES_PER_GROUP = 8, LANE_CHANNELS = 16, STEP_CHANNELS = 512 };
+enum {
+    HALF_LANES = WARP / 2, /* They hold a group. */
+    VECTOR_CHANNELS = 8,   /* Of a load of 16 bytes. */
+    STEP_VECTORS = 2 * WARP,
+    STEP_CHANNELS = STEP_VECTORS * VECTOR_CHANNELS,
+    STEP_GROUPS = STEP_CHANNELS / GPU_GROUP_CHANNELS
+};
 
 enum cast_form {
     CAST_LL,       /* 448 / max(a, 1e-4), scale times fp32(1 / 448). */
     CAST_MULTIPLY, /* Any rule that multiplies. */
-    CAST_DIVIDE    /* Any rule that divides. */
+    CAST_DIVIDE,   /* Any rule that divides. */
+    CAST_ANY       /* Any rule. */
 };
 
 static inline enum cast_form cast_form_of(const struct gpu_rule *rule)
@@ -112,27 +122,31 @@ static __device__ __forceinline__ uint32_t max_magnitudes(uint4 x)
     return max_pair(max_pair(x.x & mask, x.y & mask), max_pair(x.z & mask, x.w & mask));
 }
 
-/* Largest magnitude of the group, in every lane that holds it. */
-static __device__ __forceinline__ uint32_t group_max(const uint4 x[2])
+static __device__ __forceinline__ uint32_t max_magnitude(uint4 x)
 {
-    uint32_t pair = max_pair(max_magnitudes(x[0]), max_magnitudes(x[1]));
-#pragma unroll
-    for (int apart = LANES_PER_GROUP / 2; apart > 0; apart /= 2)
-        pair = max_pair(pair, __shfl_xor_sync(FULL_WARP, pair, apart));
+    const uint32_t pair = max_magnitudes(x);
     return max_pair(pair, pair >> 16) & 0xFFFFu;
 }
 
+/* Maxima of two groups, packed, over the lanes that hold them. */
+static __device__ __forceinline__ uint32_t max_over_halves(uint32_t packed)
+{
+#pragma unroll
+    for (int apart = HALF_LANES / 2; apart > 0; apart /= 2)
+        packed = max_pair(packed, __shfl_xor_sync(FULL_WARP, packed, apart));
+    return packed;
+}
+
 /* Eight codes of eight channels. */
-template <enum cast_form FORM>
-static __device__ __forceinline__ uint2 codes_of(uint4 x, float factor)
+template <bool DIVIDE> static __device__ __forceinline__ uint2 codes_of(uint4 x, float factor)
 {
     const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
     uint32_t codes[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const float low = bf16_low(pairs[i]), high = bf16_high(pairs[i]);
-        codes[i] = FORM == CAST_DIVIDE ? e4m3_pair(__fdiv_rn(low, factor), __fdiv_rn(high, factor))
-                                       : e4m3_pair(__fmul_rn(low, factor), __fmul_rn(high, factor));
+        codes[i] = DIVIDE ? e4m3_pair(__fdiv_rn(low, factor), __fdiv_rn(high, factor))
+                          : e4m3_pair(__fmul_rn(low, factor), __fmul_rn(high, factor));
     }
     return make_uint2(codes[0] | codes[1] << 16, codes[2] | codes[3] << 16);
 }
@@ -161,62 +175,120 @@ static __device__ uint32_t special_code(const struct gpu_rule &rule, uint32_t x,
     return factor_nan ? 0x7Fu : 0xFFu;
 }
 
-/* Channel i of a lane's 16. */
-static __device__ __forceinline__ uint32_t channel(const uint32_t *pairs, int i)
+/* Largest magnitude that is no NaN in the low half, 1 in bit 16 when there is a NaN. */
+static __device__ __forceinline__ uint32_t special_max(uint4 x)
 {
-    return pairs[i / 2] >> (16 * (i % 2)) & 0xFFFFu;
-}
-
-/* All four groups of a warp when something in one of them is not finite. All lanes call. */
-static __device__ __noinline__ float quantise_special(struct gpu_rule rule, uint4 x0, uint4 x1,
-                                                      uint4 *codes)
-{
-    const uint32_t pairs[8] = {x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w};
-    const bool whole_group = rule.nan == GPU_NAN_GROUP_CUDA || rule.nan == GPU_NAN_GROUP_CPU;
-    uint32_t max = 0, any_nan = 0, words[4] = {0, 0, 0, 0};
-
+    const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
+    uint32_t max = 0, any_nan = 0;
 #pragma unroll
-    for (int i = 0; i < LANE_CHANNELS; i++) {
-        const uint32_t magnitude = channel(pairs, i) & 0x7FFFu;
+    for (int i = 0; i < VECTOR_CHANNELS; i++) {
+        const uint32_t magnitude = pairs[i / 2] >> (16 * (i % 2)) & 0x7FFFu;
         if (magnitude > 0x7F80u)
-            any_nan = 1;
+            any_nan = 1u << 16;
         else if (magnitude > max)
             max = magnitude;
     }
-#pragma unroll
-    for (int apart = LANES_PER_GROUP / 2; apart > 0; apart /= 2) {
+    return max | any_nan;
+}
+
+/* A group of each half of the warp when something in the warp is not finite. All lanes call. */
+static __device__ __noinline__ float special_half(struct gpu_rule rule, uint4 x, uint2 *codes)
+{
+    const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
+    const bool whole_group = rule.nan == GPU_NAN_GROUP_CUDA || rule.nan == GPU_NAN_GROUP_CPU;
+    uint32_t max = special_max(x), words[2] = {0, 0};
+
+    for (int apart = HALF_LANES / 2; apart > 0; apart /= 2) {
         const uint32_t other = __shfl_xor_sync(FULL_WARP, max, apart);
-        max = other > max ? other : max;
-        any_nan |= __shfl_xor_sync(FULL_WARP, any_nan, apart);
+        const uint32_t larger = (other & 0xFFFFu) > (max & 0xFFFFu) ? other : max;
+        max = (larger & 0xFFFFu) | ((max | other) & 0x10000u);
     }
-    const uint32_t chosen = whole_group && any_nan ? 0x7FC0u : max;
+    const uint32_t chosen = whole_group && max > 0xFFFFu ? 0x7FC0u : max & 0xFFFFu;
     const struct group_scale scale = scale_of_max(rule, __uint_as_float(chosen << 16));
-#pragma unroll
-    for (int i = 0; i < LANE_CHANNELS; i++)
-        words[i / 4] |= special_code(rule, channel(pairs, i), scale.factor) << (8 * (i % 4));
-    *codes = make_uint4(words[0], words[1], words[2], words[3]);
+    for (int i = 0; i < VECTOR_CHANNELS; i++) {
+        const uint32_t value = pairs[i / 2] >> (16 * (i % 2)) & 0xFFFFu;
+        words[i / 4] |= special_code(rule, value, scale.factor) << (8 * (i % 4));
+    }
+    *codes = make_uint2(words[0], words[1]);
     if (!is_nan_bits(__float_as_uint(scale.stored))) return scale.stored;
     return __uint_as_float(rule.nan == GPU_NAN_GROUP_CUDA ? 0x7FFFFFFFu : 0x7FC00000u);
 }
 
-/* Sixteen channels a lane become codes; returns the group's stored scale. All lanes call; lanes
- * without a group pass zeros. */
+/* A step: eight channels of each of two groups become codes and the groups' stored scales, which
+ * every lane of a half has. All lanes call; lanes without a group pass zeros. */
 template <enum cast_form FORM>
-static __device__ __forceinline__ float quantise_step(const struct gpu_rule &rule, const uint4 x[2],
-                                                      uint4 *codes)
+static __device__ __forceinline__ void cast_step(const struct gpu_rule &rule, const uint4 x[2],
+                                                 uint2 codes[2], float stored[2])
 {
-    const uint32_t max = group_max(x);
+    const bool divide = FORM == CAST_ANY ? rule.factor == GPU_BY_SCALE : FORM == CAST_DIVIDE;
+    const uint32_t max = max_over_halves(max_magnitude(x[0]) | max_magnitude(x[1]) << 16);
+    const uint32_t maxima[2] = {max & 0xFFFFu, max >> 16};
 
-    if (__any_sync(FULL_WARP, max >= 0x7F80u)) {
-        uint4 special; /* Only this must have an address: codes stay in registers. */
-        const float stored = quantise_special(rule, x[0], x[1], &special);
-        *codes = special;
-        return stored;
+    if (__any_sync(FULL_WARP, maxima[0] >= 0x7F80u || maxima[1] >= 0x7F80u)) {
+        uint2 special[2]; /* Only these must have an address; codes stay in registers. */
+        stored[0] = special_half(rule, x[0], &special[0]);
+        stored[1] = special_half(rule, x[1], &special[1]);
+        codes[0] = special[0];
+        codes[1] = special[1];
+        return;
     }
-    const struct group_scale scale = finite_scale<FORM>(rule, __uint_as_float(max << 16));
-    const uint2 low = codes_of<FORM>(x[0], scale.factor), high = codes_of<FORM>(x[1], scale.factor);
-    *codes = make_uint4(low.x, low.y, high.x, high.y);
-    return scale.stored;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const struct group_scale scale = finite_scale<FORM>(rule, __uint_as_float(maxima[i] << 16));
+        stored[i] = scale.stored;
+        codes[i] =
+            divide ? codes_of<true>(x[i], scale.factor) : codes_of<false>(x[i], scale.factor);
+    }
 }
+
+/* Steps of a warp are loaded together and cast one after the other. */
+enum { FLIGHT_STEPS = 2, FLIGHT_VECTORS = FLIGHT_STEPS * STEP_VECTORS };
+
+/* What a warp casts at once: a lane has the vectors lane, lane + 32 and so on of the flight, and
+ * `left` says how many of them there are from the lane's own on, below 1 for none. */
+struct cast_flight {
+    uint4 held[FLIGHT_STEPS][2];
+
+    __device__ __forceinline__ void load(const uint4 *from, int32_t left)
+    {
+#pragma unroll
+        for (int i = 0; i < 2 * FLIGHT_STEPS; i++)
+            held[i / 2][i % 2] =
+                left > i * WARP ? load_once(from + i * WARP) : make_uint4(0, 0, 0, 0);
+    }
+
+    __device__ __forceinline__ void copy(uint4 *to, int32_t left) const
+    {
+#pragma unroll
+        for (int i = 0; i < 2 * FLIGHT_STEPS; i++)
+            if (left > i * WARP) store_once(to + i * WARP, held[i / 2][i % 2]);
+    }
+
+    /* `codes` is the lane's first, `scales` the flight's first group's. A flight's eight scales
+     * are one sector: eight lanes store them at once. */
+    template <enum cast_form FORM>
+    __device__ __forceinline__ void cast(const struct gpu_rule &rule, uint2 *codes, float *scales,
+                                         int32_t left)
+    {
+        const uint32_t mine = lane_id() % HALF_LANES, half = lane_id() / HALF_LANES;
+        float kept = 0;
+#pragma unroll
+        for (int step = 0; step < FLIGHT_STEPS; step++) {
+            uint2 made[2];
+            float stored[2];
+            cast_step<FORM>(rule, held[step], made, stored);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int at = 2 * step + i;
+                if (left > at * WARP) store_once(codes + at * WARP, made[i]);
+                if (mine == at) kept = stored[i];
+            }
+        }
+        /* Scale 2 * mine + half is there if the group's first vector is. */
+        const int32_t before = (int32_t)((2 * mine + half) * HALF_LANES);
+        if (mine < 2 * FLIGHT_STEPS && left + (int32_t)lane_id() > before)
+            scales[2 * mine + half] = kept;
+    }
+};
 
 #endif

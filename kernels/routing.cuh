@@ -14,20 +14,28 @@ static __device__ __forceinline__ bool goes_to(const int64_t *columns, uint32_t 
     return found;
 }
 
-/* counts[r] += 1 for every rank r that owns one of a token's experts, however many. */
+/* counts[r] += 1 for every rank r that owns one of a token's experts, however many. Eight columns
+ * are under way at a time; the first 64 ranks are remembered in bits. */
 static __device__ __forceinline__ void count_ranks(const int64_t *columns, uint32_t topk,
                                                    uint32_t experts, uint32_t each,
                                                    uint32_t *counts)
 {
-    for (uint32_t k = 0; k < topk; k++) {
-        const int64_t idx = columns[k];
-        if (idx < 0 || idx >= (int64_t)experts) continue;
-        const uint32_t rank = (uint32_t)idx / each;
-        bool seen = false;
-        for (uint32_t before = 0; before < k; before++)
-            seen |= columns[before] >= (int64_t)rank * each &&
-                    columns[before] < (int64_t)(rank + 1) * each;
-        if (!seen) atomicAdd(&counts[rank], 1u);
+    enum { LOADS = 8, BITS = 64 };
+    uint64_t seen = 0;
+
+    for (uint32_t base = 0; base < topk; base += LOADS) {
+        int64_t idx[LOADS];
+#pragma unroll
+        for (uint32_t i = 0; i < LOADS; i++) idx[i] = base + i < topk ? columns[base + i] : -1;
+#pragma unroll
+        for (uint32_t i = 0; i < LOADS; i++) {
+            if (idx[i] < 0 || idx[i] >= (int64_t)experts) continue;
+            const uint32_t rank = (uint32_t)idx[i] / each;
+            const bool again = rank < BITS ? (seen >> rank & 1) != 0
+                                           : goes_to(columns, base + i, (int64_t)rank * each, each);
+            if (rank < BITS) seen |= UINT64_C(1) << rank;
+            if (!again) atomicAdd(&counts[rank], 1u);
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 
 #include "ref/quantise.h"
 #include "sim/backend_cuda.h"
+#include "sim/bench_grouped.h"
 #include "sim/generator.h"
 #include "sim/rng.h"
 
@@ -94,38 +95,69 @@ static uint64_t median(uint64_t *values, uint32_t count)
     return values[count / 2];
 }
 
-/* One launch behind a flush, between two events. */
-static int time_launch(struct bench *bench, bench_fn work, uint64_t *ps, char *err, size_t err_len)
+/* One launch behind a flush, between two events; its kernels also note their times. */
+static int time_launch(struct gpu *gpu, sim_bench_work_fn work, void *context, uint64_t *kernel_ps,
+                       uint64_t *event_ps, char *err, size_t err_len)
 {
-    struct gpu *gpu = bench->state->gpu;
-    uint64_t elapsed_ns = 0;
+    uint64_t event_ns = 0, kernel_ns = 0;
 
-    if (gpu_flush(gpu, err, err_len) != 0 || gpu_timer_start(gpu, err, err_len) != 0 ||
-        work(bench, err, err_len) != 0 || gpu_timer_stop(gpu, &elapsed_ns, err, err_len) != 0)
+    if (gpu_stamps_start(gpu, err, err_len) != 0 || gpu_flush(gpu, err, err_len) != 0 ||
+        gpu_timer_start(gpu, err, err_len) != 0 || work(context, err, err_len) != 0 ||
+        gpu_timer_stop(gpu, &event_ns, err, err_len) != 0 ||
+        gpu_stamps_stop(gpu, &kernel_ns, err, err_len) != 0)
         return -1;
-    *ps = elapsed_ns * 1000;
+    *event_ps = event_ns * 1000;
+    *kernel_ps = (kernel_ns != 0 ? kernel_ns : event_ns) * 1000;
     return 0;
+}
+
+int sim_bench_kernel_time(struct gpu *gpu, sim_bench_work_fn work, void *context,
+                          const struct sim_bench_kernel *kernel, uint32_t rounds,
+                          struct sim_bench_kernels *bench, char *err, size_t err_len)
+{
+    uint64_t kernel_ps[ROUNDS_MAX], event_ps[ROUNDS_MAX];
+    struct sim_bench_kernel *row = &bench->kernels[bench->count];
+
+    assert(rounds >= 1 && rounds <= ROUNDS_MAX && bench->count < SIM_BENCH_KERNELS_MAX);
+    if (work(context, err, err_len) != 0) return -1;
+    for (uint32_t r = 0; r < rounds; r++)
+        if (time_launch(gpu, work, context, &kernel_ps[r], &event_ps[r], err, err_len) != 0)
+            return -1;
+    *row = *kernel;
+    row->kernel_ps = median(kernel_ps, rounds);
+    row->event_ps = median(event_ps, rounds);
+    /* A thousand times a rate per nanosecond is one per picosecond. */
+    row->floor_ps = row->bytes * 1000 / (SIM_BENCH_MEMORY_BYTES_PER_S / 1000000000);
+    const uint64_t arithmetic_ps =
+        row->operations * 1000 / (SIM_BENCH_FP8_OPERATIONS_PER_S / 1000000000);
+    if (arithmetic_ps > row->floor_ps) row->floor_ps = arithmetic_ps;
+    bench->count++;
+    return 0;
+}
+
+struct launch {
+    struct bench *bench;
+    bench_fn work;
+};
+
+static int run_launch(void *context, char *err, size_t err_len)
+{
+    const struct launch *launch = (const struct launch *)context;
+    return launch->work(launch->bench, err, err_len);
 }
 
 static int measure(struct bench *bench, const char *name, bench_fn work, uint64_t bytes,
                    uint32_t rounds, char *err, size_t err_len)
 {
-    uint64_t times_ps[ROUNDS_MAX];
-    struct sim_bench_kernel *row = &bench->out->kernels[bench->out->count];
+    struct launch launch = {bench, work};
+    struct sim_bench_kernel kernel = {.ranks = bench->routing.ranks, .bytes = bytes};
 
-    assert(rounds >= 1 && rounds <= ROUNDS_MAX && bench->out->count < SIM_BENCH_KERNELS_MAX);
-    if (work(bench, err, err_len) != 0) return -1;
-    for (uint32_t r = 0; r < rounds; r++)
-        if (time_launch(bench, work, &times_ps[r], err, err_len) != 0) return -1;
-    snprintf(row->name, sizeof row->name, "%s", name);
-    snprintf(row->mode, sizeof row->mode, "%s",
+    kernel.tokens = (uint32_t)(bench->routing.token_start[kernel.ranks] / kernel.ranks);
+    snprintf(kernel.name, sizeof kernel.name, "%s", name);
+    snprintf(kernel.mode, sizeof kernel.mode, "%s",
              bench->traffic.mode == SIM_MODE_LL ? "ll" : "normal");
-    row->ranks = bench->routing.ranks;
-    row->tokens = (uint32_t)(bench->routing.token_start[row->ranks] / row->ranks);
-    row->bytes = bytes;
-    row->elapsed_ps = median(times_ps, rounds);
-    bench->out->count++;
-    return 0;
+    return sim_bench_kernel_time(bench->state->gpu, run_launch, &launch, &kernel, rounds,
+                                 bench->out, err, err_len);
 }
 
 /* Put the moves of one hop on the GPU by delivering once. */
@@ -270,7 +302,9 @@ int sim_bench_kernels_run(uint32_t rounds, struct sim_bench_kernels *out, char *
     for (size_t i = 0; i < sizeof SHAPES / sizeof SHAPES[0] && status == 0; i++) {
         if (draw(&bench, SHAPES[i][0], SHAPES[i][1], err, err_len) != 0 ||
             run_shape(&bench, SIM_MODE_LL, rounds, err, err_len) != 0 ||
-            run_shape(&bench, SIM_MODE_NORMAL, rounds, err, err_len) != 0)
+            run_shape(&bench, SIM_MODE_NORMAL, rounds, err, err_len) != 0 ||
+            sim_bench_grouped(bench.state->gpu, SHAPES[i][0], SHAPES[i][1], rounds, out, err,
+                              err_len) != 0)
             status = -1;
     }
     sim_arena_free(&bench.starts);

@@ -26,7 +26,7 @@ static const struct command_spec SPEC = {
 };
 
 enum {
-    KERNEL_ROUNDS = 15,
+    KERNEL_ROUNDS = 21,
     DIRECT_ROUNDS = 41,
     REF_ROUNDS = 15,
     LAYER_ROUNDS = 31,
@@ -206,6 +206,32 @@ static int bench_ref(const struct command_line *line)
     return line->json ? command_print_json(json) : EXIT_OK;
 }
 
+static double us_of(uint64_t ps)
+{
+    return (double)ps / 1e6;
+}
+
+static double kernel_ratio(const struct sim_bench_kernel *kernel)
+{
+    return kernel->kernel_ps > 0 ? (double)kernel->floor_ps / (double)kernel->kernel_ps : 0;
+}
+
+static json_t *kernel_json(const struct sim_bench_kernel *kernel)
+{
+    json_t *row = json_object();
+    json_object_set_new(row, "kernel", json_string(kernel->name));
+    json_object_set_new(row, "mode", json_string(kernel->mode));
+    json_object_set_new(row, "ep", json_integer(kernel->ranks));
+    json_object_set_new(row, "tokens", json_integer(kernel->tokens));
+    json_object_set_new(row, "bytes", json_integer((json_int_t)kernel->bytes));
+    json_object_set_new(row, "operations", json_integer((json_int_t)kernel->operations));
+    json_object_set_new(row, "floor_us", json_real(us_of(kernel->floor_ps)));
+    json_object_set_new(row, "us", json_real(us_of(kernel->kernel_ps)));
+    json_object_set_new(row, "event_us", json_real(us_of(kernel->event_ps)));
+    json_object_set_new(row, "ratio", json_real(kernel_ratio(kernel)));
+    return row;
+}
+
 static int bench_kernels(const struct command_line *line)
 {
     static struct sim_bench_kernels bench; /* Large. */
@@ -213,29 +239,24 @@ static int bench_kernels(const struct command_line *line)
     if (sim_bench_kernels_run(KERNEL_ROUNDS, &bench, err, sizeof err) != 0)
         return command_fail(&SPEC, EXIT_ENVIRONMENT, err);
     json_t *json = json_object(), *list = json_array();
-    struct table *table = table_open("kernel|mode|>EP|>tokens|>MB|>floor us|>us|>of 4.28 TB/s");
+    struct table *table = table_open("kernel|mode|>EP|>tokens|>MB|>GFLOP|>floor us|>kernel us|"
+                                     ">between events us|>floor / kernel");
     for (uint32_t i = 0; i < bench.count; i++) {
         const struct sim_bench_kernel *kernel = &bench.kernels[i];
-        const double floor_us = (double)kernel->bytes / (double)SIM_BENCH_MEMORY_BYTES_PER_S * 1e6;
-        const double us = (double)kernel->elapsed_ps / 1e6;
-        json_t *row = json_object();
-        json_object_set_new(row, "kernel", json_string(kernel->name));
-        json_object_set_new(row, "mode", json_string(kernel->mode));
-        json_object_set_new(row, "ep", json_integer(kernel->ranks));
-        json_object_set_new(row, "tokens", json_integer(kernel->tokens));
-        json_object_set_new(row, "bytes", json_integer((json_int_t)kernel->bytes));
-        json_object_set_new(row, "floor_us", json_real(floor_us));
-        json_object_set_new(row, "us", json_real(us));
-        json_object_set_new(row, "ratio", json_real(us > 0 ? floor_us / us : 0));
-        json_array_append_new(list, row);
+        json_array_append_new(list, kernel_json(kernel));
         table_cell(table, "%s", kernel->name);
         table_cell(table, "%s", kernel->mode);
         table_cell(table, "%" PRIu32, kernel->ranks);
         table_cell(table, "%" PRIu32, kernel->tokens);
         table_cell(table, "%.1f", (double)kernel->bytes / 1e6);
-        table_cell(table, "%.2f", floor_us);
-        table_cell(table, "%.2f", us);
-        table_cell(table, "%.0f %%", us > 0 ? 100 * floor_us / us : 0);
+        if (kernel->operations > 0)
+            table_cell(table, "%.1f", (double)kernel->operations / 1e9);
+        else
+            table_cell(table, "-");
+        table_cell(table, "%.2f", us_of(kernel->floor_ps));
+        table_cell(table, "%.2f", us_of(kernel->kernel_ps));
+        table_cell(table, "%.2f", us_of(kernel->event_ps));
+        table_cell(table, "%.0f %%", 100 * kernel_ratio(kernel));
     }
     json_object_set_new(json, "gpu", json_string(bench.gpu));
     json_object_set_new(json, "kernels", list);
@@ -245,11 +266,6 @@ static int bench_kernels(const struct command_line *line)
     }
     table_close(table);
     return line->json ? command_print_json(json) : EXIT_OK;
-}
-
-static double us_of(uint64_t ps)
-{
-    return (double)ps / 1e6;
 }
 
 static json_t *direct_json(const struct sim_bench_direct_row *row)
