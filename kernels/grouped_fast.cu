@@ -15,14 +15,14 @@
  *
  * Operations: 2 a product, 1979 TFLOP/s dense; bytes: rows, weights and results once.
  *
- * Launch: a block a multiprocessor, persistent; tiles of 128 rows by 128 outputs, rows fastest, so
+ * Launch: a block a multiprocessor, persistent; tiles of 128 rows by 256 outputs, rows fastest, so
  * that blocks at work together share weights in the L2. One thread of the third warpgroup keeps
- * six stages of 32 KiB filled by tensor copies; the other two multiply 64 rows each and promote
- * while the other multiplies. What limits it is the L2: 32 KiB for 4.2 million operations. Blocks
- * of a cluster therefore load for each other: neighbours along the outputs half of the rows each,
- * neighbours along the rows half of the weights. Clusters are 2 x 2 (16 KiB) where groups are
- * large, 1 x 2 (24 KiB) elsewhere, and 1 x 1 where outputs are no multiple of 256. Rows behind a
- * group's last are multiplied and not stored. */
+ * four stages of 48 KiB filled by tensor copies; each of the other two multiplies 64 rows, one half
+ * of the outputs after the other, and promotes a half while the other warpgroup multiplies. A
+ * multiprocessor takes in 48 KiB for 8.4 million operations; in tiles half as wide it took in a
+ * third more and that was what limited it. Two blocks of a cluster make neighbouring outputs of the
+ * same rows and load half of the rows each for both. Rows behind a group's last, and outputs behind
+ * the last, are multiplied and not stored. */
 #include <cuda.h>
 
 #include "kernels/grouped.cuh"
@@ -30,20 +30,36 @@
 #include "kernels/wgmma.cuh"
 
 enum {
-    FAST_TILE = 128, /* Rows, outputs and depth. */
+    FAST_TILE = 128, /* Rows; depth; and outputs of a half. */
+    FAST_HALVES = 2,
+    FAST_OUTPUTS = FAST_HALVES * FAST_TILE,
     FAST_BYTES = FAST_TILE * FAST_TILE,
-    FAST_STAGES = 6,
+    FAST_STAGES = FAST_HALVES == 1 ? 6 : 4,
+    FAST_STAGE_BYTES = (1 + FAST_HALVES) * FAST_BYTES,
+    FAST_CLUSTER = 2,
     FAST_CONSUMERS = 2, /* Warpgroups. */
     FAST_GROUP_THREADS = 128,
     FAST_THREADS = (FAST_CONSUMERS + 1) * FAST_GROUP_THREADS,
-    FAST_SHARED = 2 * FAST_STAGES * FAST_BYTES + 1024, /* Stages begin on 1024 bytes. */
-    FAST_DEPTH_STEP = 32
+    FAST_SHARED = FAST_STAGES * FAST_STAGE_BYTES + 1024, /* Stages begin on 1024 bytes. */
+    FAST_DEPTH_STEP = 32,
+    FAST_SCALES = 4, /* Blocks whose scales are loaded together. */
+    FAST_CONSUMER_REGISTERS = 232,
+    FAST_PRODUCER_REGISTERS = 40
 };
 
 struct fast_shared {
-    uint8_t *rows;    /* [stages][128][128] */
-    uint8_t *weights; /* The same. */
+    uint8_t *stages; /* Each: rows [128][128], then weights [256][128]. */
     uint64_t *full, *empty;
+
+    __device__ __forceinline__ uint8_t *rows(uint32_t stage) const
+    {
+        return stages + stage * FAST_STAGE_BYTES;
+    }
+
+    __device__ __forceinline__ uint8_t *weights(uint32_t stage) const
+    {
+        return rows(stage) + FAST_BYTES;
+    }
 };
 
 /* Where in the rotation of stages a warp is. */
@@ -57,56 +73,30 @@ struct fast_turn {
     }
 };
 
-/* Blocks of a cluster along rows and outputs, and this block's place. */
-template <int ROWS, int COLUMNS> struct fast_cluster {
-    enum { BLOCKS = ROWS * COLUMNS, PARTNERS = ROWS + COLUMNS - 1 };
-    uint32_t row, column;
-
-    __device__ __forceinline__ fast_cluster()
-    {
-        const uint32_t block = BLOCKS == 1 ? 0 : cluster_block();
-        row = block / COLUMNS;
-        column = block % COLUMNS;
-    }
-
-    /* Blocks that get what this one loads of the rows, and of the weights. */
-    __device__ __forceinline__ uint16_t row_mask() const
-    {
-        return (uint16_t)(((1u << COLUMNS) - 1) << row * COLUMNS);
-    }
-
-    __device__ __forceinline__ uint16_t weight_mask() const
-    {
-        return (uint16_t)((1u | 1u << (ROWS - 1) * COLUMNS) << column);
-    }
-
-    /* Blocks that load for this one, itself among them: i below PARTNERS. */
-    __device__ __forceinline__ uint32_t partner(uint32_t i) const
-    {
-        return i < COLUMNS ? row * COLUMNS + i : (row ^ 1) * COLUMNS + column;
-    }
-};
-
 /* A cluster's tiles, in an order that producer and consumers walk alike. */
-template <int ROWS, int COLUMNS> struct fast_tiles {
-    enum { TILE_ROWS = ROWS * FAST_TILE };
+struct fast_tiles {
     struct group_walk walk;
     uint32_t before; /* Tiles of earlier groups. */
     uint32_t index;
-    uint32_t columns; /* Of tiles. */
+    uint32_t columns; /* Of tiles; the last may reach beyond the outputs. */
 
     __device__ __forceinline__ void begin(const struct grouped &grouped)
     {
         walk.begin(grouped);
         before = 0;
         index = cluster_id();
-        columns = grouped.outputs / (COLUMNS * FAST_TILE);
+        columns = fast_columns(grouped.outputs);
+    }
+
+    static __host__ __device__ __forceinline__ uint32_t fast_columns(uint32_t outputs)
+    {
+        return (outputs + FAST_CLUSTER * FAST_OUTPUTS - 1) / (FAST_CLUSTER * FAST_OUTPUTS);
     }
 
     __device__ __forceinline__ bool find(const struct grouped &grouped)
     {
-        while (walk.group < grouped.groups && index - before >= walk.tiles(TILE_ROWS) * columns) {
-            before += walk.tiles(TILE_ROWS) * columns;
+        while (walk.group < grouped.groups && index - before >= walk.tiles(FAST_TILE) * columns) {
+            before += walk.tiles(FAST_TILE) * columns;
             walk.next(grouped);
         }
         return walk.group < grouped.groups;
@@ -114,106 +104,143 @@ template <int ROWS, int COLUMNS> struct fast_tiles {
 
     __device__ __forceinline__ uint64_t row() const
     {
-        return walk.first + (uint64_t)((index - before) % walk.tiles(TILE_ROWS)) * TILE_ROWS;
+        return walk.first + (uint64_t)((index - before) % walk.tiles(FAST_TILE)) * FAST_TILE;
     }
 
-    __device__ __forceinline__ uint32_t column() const
+    /* First output of this block. */
+    __device__ __forceinline__ uint32_t output() const
     {
-        return (index - before) / walk.tiles(TILE_ROWS) * COLUMNS;
+        const uint32_t column = (index - before) / walk.tiles(FAST_TILE);
+        return (column * FAST_CLUSTER + cluster_block()) * FAST_OUTPUTS;
     }
 };
 
-/* 128 rows of a map from `row` on, into a stage: all of them, or one of two halves for both. */
-static __device__ __forceinline__ void fast_load(uint8_t *to, const CUtensorMap *map, uint32_t k,
-                                                 uint32_t row, uint64_t *full, bool shared,
-                                                 uint32_t half, uint16_t mask)
-{
-    enum { HALF_ROWS = FAST_TILE / 2, HALF_BYTES = FAST_BYTES / 2 };
-    if (shared) {
-        tensor_load_all(to + half * HALF_BYTES, map, k, row + half * HALF_ROWS, full, mask);
-    } else {
-        tensor_load(to, map, k, row, full);
-        tensor_load(to + HALF_BYTES, map, k, row + HALF_ROWS, full);
-    }
-}
-
-/* One thread. */
-template <int ROWS, int COLUMNS>
+/* One thread. Both blocks get both halves of the rows, whatever becomes of their outputs. */
 static __device__ void fast_produce(const struct grouped &grouped, const CUtensorMap *rows_map,
                                     const CUtensorMap *weights_map,
                                     const struct fast_shared &shared)
 {
-    const struct fast_cluster<ROWS, COLUMNS> cluster;
+    enum { HALF_ROWS = FAST_TILE / FAST_CLUSTER, ALL = (1 << FAST_CLUSTER) - 1 };
+    const uint32_t mine = cluster_block();
     struct fast_turn turn = {0, 0};
-    struct fast_tiles<ROWS, COLUMNS> tiles;
+    struct fast_tiles tiles;
 
     for (tiles.begin(grouped); tiles.find(grouped); tiles.index += cluster_count()) {
-        const uint32_t row = (uint32_t)tiles.row() + cluster.row * FAST_TILE;
-        const uint32_t output = (tiles.column() + cluster.column) * FAST_TILE;
-        const uint32_t weight = tiles.walk.group * grouped.outputs + output;
+        const uint32_t row = (uint32_t)tiles.row() + mine * HALF_ROWS;
+        const uint32_t weight = tiles.walk.group * grouped.outputs + tiles.output();
         for (uint32_t k = 0; k < grouped.rows.depth; k += FAST_TILE, turn.next()) {
             uint64_t *full = &shared.full[turn.stage];
             barrier_wait(&shared.empty[turn.stage], turn.parity ^ 1);
-            barrier_expect(full, 2 * FAST_BYTES);
-            fast_load(shared.weights + turn.stage * FAST_BYTES, weights_map, k, weight, full,
-                      ROWS > 1, cluster.row, cluster.weight_mask());
-            fast_load(shared.rows + turn.stage * FAST_BYTES, rows_map, k, row, full, COLUMNS > 1,
-                      cluster.column, cluster.row_mask());
+            barrier_expect(full, FAST_STAGE_BYTES);
+            tensor_load(shared.weights(turn.stage), weights_map, k, weight, full);
+            tensor_load_all(shared.rows(turn.stage) + mine * (FAST_BYTES / FAST_CLUSTER), rows_map,
+                            k, row, full, ALL);
         }
     }
 }
 
-/* Scales of the lane's two rows, times the block of weights'. */
+/* Scales of four blocks at a time, the next four under way: of the lane's two rows and of each half
+ * of the weights. Lane q of four loads block q's. */
 struct fast_scales {
-    float row[2], weights;
+    const struct grouped &grouped;
+    uint64_t row[2];
+    const float *weights[FAST_HALVES];
+    float held[2 + FAST_HALVES], after[2 + FAST_HALVES];
 
-    __device__ __forceinline__ void load(const struct grouped &grouped, uint64_t first,
-                                         const float *weight_scales, uint32_t block)
+    __device__ __forceinline__ fast_scales(const struct grouped &all, uint64_t first,
+                                           uint64_t group_outputs, uint32_t output)
+        : grouped(all)
     {
         const uint64_t last = grouped.rows.rows - 1;
-        row[0] = scale_of(grouped.rows, first < last ? first : last, block);
-        row[1] = scale_of(grouped.rows, first + 8 < last ? first + 8 : last, block);
-        weights = weight_scales[block];
+        const uint32_t blocks = grouped.rows.depth / FAST_TILE;
+        row[0] = first < last ? first : last;
+        row[1] = first + 8 < last ? first + 8 : last;
+#pragma unroll
+        for (int h = 0; h < FAST_HALVES; h++) {
+            const uint32_t at = output + h * FAST_TILE;
+            const uint32_t named = at < grouped.outputs ? at : grouped.outputs - FAST_TILE;
+            weights[h] = grouped.scales + (group_outputs + named) / FAST_TILE * blocks;
+        }
+        load(0);
+    }
+
+    /* Blocks [block, block + 4) into after. */
+    __device__ __forceinline__ void load(uint32_t block)
+    {
+        const uint32_t mine = block + lane_id() % FAST_SCALES;
+        const bool there = mine < grouped.rows.depth / FAST_TILE;
+#pragma unroll
+        for (int i = 0; i < 2; i++) after[i] = there ? scale_of(grouped.rows, row[i], mine) : 0;
+#pragma unroll
+        for (int h = 0; h < FAST_HALVES; h++) after[2 + h] = there ? weights[h][mine] : 0;
+    }
+
+    __device__ __forceinline__ void step(uint32_t block)
+    {
+        if (block % FAST_SCALES != 0) return;
+#pragma unroll
+        for (int i = 0; i < 2 + FAST_HALVES; i++) held[i] = after[i];
+        load(block + FAST_SCALES);
+    }
+
+    __device__ __forceinline__ float of(uint32_t block, int index) const
+    {
+        return __shfl_sync(FULL_WARP, held[index], block % FAST_SCALES, FAST_SCALES);
     }
 };
 
-/* 64 rows by 128 outputs of one tile, by a warpgroup. */
-template <int ROWS, int COLUMNS>
-static __device__ __forceinline__ void
-fast_tile(const struct grouped &grouped, uint64_t first, const float *weight_scales,
-          const struct fast_shared &shared, uint32_t warpgroup, struct fast_turn &turn,
-          float sum[64])
+/* 64 rows by 128 outputs of one block of depth, promoted into sum. */
+static __device__ __forceinline__ void fast_multiply(float made[64], const uint8_t *rows,
+                                                     const uint8_t *weights)
 {
-    const struct fast_cluster<ROWS, COLUMNS> cluster;
+    const uint64_t a = wgmma_operand(rows), b = wgmma_operand(weights);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < FAST_TILE / FAST_DEPTH_STEP; step++)
+        wgmma_64x128x32(made, a + step * (FAST_DEPTH_STEP >> 4), b + step * (FAST_DEPTH_STEP >> 4),
+                        step != 0);
+    wgmma_commit();
+}
+
+/* 64 rows by all outputs of one tile, by a warpgroup. */
+static __device__ __forceinline__ void fast_tile(const struct grouped &grouped,
+                                                 struct fast_scales &scales,
+                                                 const struct fast_shared &shared,
+                                                 uint32_t warpgroup, struct fast_turn &turn,
+                                                 float sum[FAST_HALVES][64])
+{
     const uint32_t blocks = grouped.rows.depth / FAST_TILE;
     float made[64];
-    struct fast_scales scales, after;
 
-    scales.load(grouped, first, weight_scales, 0);
 #pragma unroll
-    for (int i = 0; i < 64; i++) sum[i] = made[i] = 0.0f;
+    for (int i = 0; i < 64; i++) made[i] = 0.0f;
+#pragma unroll
+    for (int h = 0; h < FAST_HALVES; h++)
+#pragma unroll
+        for (int i = 0; i < 64; i++) sum[h][i] = 0.0f;
+#pragma unroll 1
     for (uint32_t block = 0; block < blocks; block++, turn.next()) {
-        const uint64_t a = wgmma_operand(shared.rows + turn.stage * FAST_BYTES +
-                                         warpgroup * (FAST_BYTES / FAST_CONSUMERS));
-        const uint64_t b = wgmma_operand(shared.weights + turn.stage * FAST_BYTES);
+        const uint8_t *rows = shared.rows(turn.stage) + warpgroup * (FAST_BYTES / FAST_CONSUMERS);
+        scales.step(block);
+        const float row_scale[2] = {scales.of(block, 0), scales.of(block, 1)};
         barrier_wait(&shared.full[turn.stage], turn.parity);
-        wgmma_fence();
 #pragma unroll
-        for (int step = 0; step < FAST_TILE / FAST_DEPTH_STEP; step++)
-            wgmma_64x128x32(made, a + step * (FAST_DEPTH_STEP >> 4),
-                            b + step * (FAST_DEPTH_STEP >> 4), step != 0);
-        wgmma_commit();
-        after.load(grouped, first, weight_scales, block + 1 < blocks ? block + 1 : block);
-        wgmma_wait();
-        wgmma_settled(made);
-        __syncwarp();
-        if (lane_id() < cluster.PARTNERS)
-            barrier_arrive_at(&shared.empty[turn.stage], cluster.partner(lane_id()));
-        const float scale[2] = {__fmul_rn(scales.row[0], scales.weights),
-                                __fmul_rn(scales.row[1], scales.weights)};
+        for (int h = 0; h < FAST_HALVES; h++) {
+            fast_multiply(made, rows, shared.weights(turn.stage) + h * FAST_BYTES);
+            const float weight_scale = scales.of(block, 2 + h);
+            const float scale[2] = {__fmul_rn(row_scale[0], weight_scale),
+                                    __fmul_rn(row_scale[1], weight_scale)};
+            wgmma_wait();
+            wgmma_settled(made);
+            if (h == FAST_HALVES - 1) { /* The stage may be filled again, in both blocks. */
+                __syncwarp();
+                if (lane_id() < FAST_CLUSTER)
+                    barrier_arrive_at(&shared.empty[turn.stage], lane_id());
+            }
 #pragma unroll
-        for (int i = 0; i < 64; i++) sum[i] = __fmaf_rn(made[i], scale[i / 2 % 2], sum[i]);
-        scales = after;
+            for (int i = 0; i < 64; i++)
+                sum[h][i] = __fmaf_rn(made[i], scale[i / 2 % 2], sum[h][i]);
+        }
     }
 }
 
@@ -232,11 +259,11 @@ static __device__ __forceinline__ uint4 transpose_words(uint32_t w[4])
     return high ? make_uint4(first, second, w[2], w[3]) : make_uint4(w[0], w[1], first, second);
 }
 
-/* Rows first and first + 8 of the lane, as far as they lie before end, to BF16. */
-static __device__ __forceinline__ void fast_store(const struct grouped &grouped, uint32_t column,
+/* Rows first and first + 8 of the lane, as far as they lie before end, to BF16: 128 outputs. */
+static __device__ __forceinline__ void fast_store(const struct grouped &grouped, uint32_t output,
                                                   uint64_t first, uint64_t end, const float sum[64])
 {
-    uint16_t *out = grouped.out + first * grouped.outputs + column * FAST_TILE + lane_id() % 4 * 8;
+    uint16_t *out = grouped.out + first * grouped.outputs + output + lane_id() % 4 * 8;
 #pragma unroll
     for (int half = 0; half < 2; half++)
 #pragma unroll
@@ -252,32 +279,30 @@ static __device__ __forceinline__ void fast_store(const struct grouped &grouped,
         }
 }
 
-template <int ROWS, int COLUMNS>
 static __device__ __forceinline__ void fast_consume(const struct grouped &grouped,
                                                     const struct fast_shared &shared)
 {
-    const struct fast_cluster<ROWS, COLUMNS> cluster;
     const uint32_t warpgroup = threadIdx.x / FAST_GROUP_THREADS;
-    const uint32_t blocks = grouped.rows.depth / FAST_TILE;
-    const uint32_t row_at = cluster.row * FAST_TILE + warpgroup * (FAST_TILE / FAST_CONSUMERS) +
+    const uint32_t row_at = warpgroup * (FAST_TILE / FAST_CONSUMERS) +
                             threadIdx.x % FAST_GROUP_THREADS / WARP * 16 + lane_id() / 4;
     struct fast_turn turn = {0, 0};
-    struct fast_tiles<ROWS, COLUMNS> tiles;
+    struct fast_tiles tiles;
 
     for (tiles.begin(grouped); tiles.find(grouped); tiles.index += cluster_count()) {
-        const uint32_t column = tiles.column() + cluster.column;
         const uint64_t first = tiles.row() + row_at, end = tiles.walk.first + tiles.walk.count;
-        const uint64_t scale_row =
-            (uint64_t)tiles.walk.group * (grouped.outputs / FAST_TILE) + column;
-        float sum[64];
-        fast_tile<ROWS, COLUMNS>(grouped, first, grouped.scales + scale_row * blocks, shared,
-                                 warpgroup, turn, sum);
-        fast_store(grouped, column, first, end, sum);
+        const uint32_t output = tiles.output();
+        float sum[FAST_HALVES][64];
+        struct fast_scales scales(grouped, first, (uint64_t)tiles.walk.group * grouped.outputs,
+                                  output);
+        fast_tile(grouped, scales, shared, warpgroup, turn, sum);
+#pragma unroll
+        for (int h = 0; h < FAST_HALVES; h++)
+            if (output + h * FAST_TILE < grouped.outputs)
+                fast_store(grouped, output + h * FAST_TILE, first, end, sum[h]);
     }
 }
 
-template <int ROWS, int COLUMNS>
-static __global__ void __cluster_dims__(ROWS *COLUMNS, 1, 1) __launch_bounds__(FAST_THREADS, 1)
+static __global__ void __cluster_dims__(FAST_CLUSTER, 1, 1) __launch_bounds__(FAST_THREADS, 1)
     grouped_fast_kernel(struct grouped grouped, const __grid_constant__ CUtensorMap rows_map,
                         const __grid_constant__ CUtensorMap weights_map)
 {
@@ -285,22 +310,25 @@ static __global__ void __cluster_dims__(ROWS *COLUMNS, 1, 1) __launch_bounds__(F
     __shared__ uint64_t full[FAST_STAGES], empty[FAST_STAGES];
     const kernel_stamp stamp(grouped.stamps);
     const uint32_t ahead = (1024 - shared_address(raw) % 1024) % 1024;
-    const struct fast_shared shared = {raw + ahead, raw + ahead + FAST_STAGES * FAST_BYTES, full,
-                                       empty};
+    const struct fast_shared shared = {raw + ahead, full, empty};
 
     if (threadIdx.x == 0) {
         const uint32_t warps = FAST_CONSUMERS * FAST_GROUP_THREADS / WARP;
         for (int i = 0; i < FAST_STAGES; i++) {
             barrier_init(&full[i], 1);
-            barrier_init(&empty[i], (ROWS + COLUMNS - 1) * warps);
+            barrier_init(&empty[i], FAST_CLUSTER * warps);
         }
         barrier_init_done();
     }
     cluster_barrier();
-    if (threadIdx.x < FAST_CONSUMERS * FAST_GROUP_THREADS)
-        fast_consume<ROWS, COLUMNS>(grouped, shared);
-    else if (threadIdx.x == FAST_CONSUMERS * FAST_GROUP_THREADS)
-        fast_produce<ROWS, COLUMNS>(grouped, &rows_map, &weights_map, shared);
+    if (threadIdx.x < FAST_CONSUMERS * FAST_GROUP_THREADS) {
+        registers_grow<FAST_CONSUMER_REGISTERS>();
+        fast_consume(grouped, shared);
+    } else {
+        registers_shrink<FAST_PRODUCER_REGISTERS>();
+        if (threadIdx.x == FAST_CONSUMERS * FAST_GROUP_THREADS)
+            fast_produce(grouped, &rows_map, &weights_map, shared);
+    }
     __syncwarp();
     cluster_barrier(); /* A block that others store into must not be gone. */
 }
@@ -343,53 +371,22 @@ static int make_map(encode_fn encode, const uint8_t *at, uint64_t rows, uint32_t
 }
 
 /* As many clusters as are resident together: one more would run behind the others. */
-template <int ROWS, int COLUMNS>
 static int launch(const struct gpu_device *device, const struct grouped *grouped,
                   const CUtensorMap *rows_map, const CUtensorMap *weights_map, char *err,
                   size_t err_len)
 {
-    const uint64_t columns = grouped->outputs / (COLUMNS * FAST_TILE);
-    const uint64_t tiles = grouped_tiles_most(grouped, ROWS * FAST_TILE) * columns;
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute shape;
-    int resident = 0;
+    const uint64_t tiles =
+        grouped_tiles_most(grouped, FAST_TILE) * fast_tiles::fast_columns(grouped->outputs);
+    const uint32_t resident = device->sm_count / FAST_CLUSTER;
+    const uint32_t clusters = tiles < resident ? (uint32_t)tiles : resident;
 
     assert(tiles < UINT32_MAX / 2);
-    shape.id = cudaLaunchAttributeClusterDimension;
-    shape.val.clusterDim.x = ROWS * COLUMNS;
-    shape.val.clusterDim.y = shape.val.clusterDim.z = 1;
-    config.attrs = &shape;
-    config.numAttrs = 1;
-    config.gridDim = dim3(device->sm_count / (ROWS * COLUMNS) * (ROWS * COLUMNS));
-    config.blockDim = dim3(FAST_THREADS);
-    config.dynamicSmemBytes = FAST_SHARED;
-    config.stream = device->stream;
-    GPU_TRY(cudaFuncSetAttribute(grouped_fast_kernel<ROWS, COLUMNS>,
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize, FAST_SHARED));
-    GPU_TRY(cudaOccupancyMaxActiveClusters(&resident, grouped_fast_kernel<ROWS, COLUMNS>, &config));
-    if (resident < 1) resident = 1; /* Whatever is wrong shows in the launch. */
-    const uint32_t clusters = tiles < (uint32_t)resident ? (uint32_t)tiles : (uint32_t)resident;
-    GPU_LAUNCH((grouped_fast_kernel<ROWS, COLUMNS>), clusters * ROWS * COLUMNS, FAST_THREADS,
-               FAST_SHARED, device->stream, *grouped, *rows_map, *weights_map);
+    GPU_TRY(cudaFuncSetAttribute(grouped_fast_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 FAST_SHARED));
+    GPU_LAUNCH(grouped_fast_kernel, clusters * FAST_CLUSTER, FAST_THREADS, FAST_SHARED,
+               device->stream, *grouped, *rows_map, *weights_map);
     GPU_TRY(cudaGetLastError());
     return 0;
-}
-
-/* Two tiles of rows a cluster where few groups end in the first of them. */
-static bool has_large_groups(const struct grouped *grouped)
-{
-    return grouped->capacity == 0 && grouped->rows.rows / grouped->groups >= 4 * FAST_TILE;
-}
-
-static int launch_shape(const struct gpu_device *device, const struct grouped *grouped,
-                        const CUtensorMap *rows_map, const CUtensorMap *weights_map, char *err,
-                        size_t err_len)
-{
-    if (grouped->outputs % (2 * FAST_TILE) != 0)
-        return launch<1, 1>(device, grouped, rows_map, weights_map, err, err_len);
-    if (has_large_groups(grouped))
-        return launch<2, 2>(device, grouped, rows_map, weights_map, err, err_len);
-    return launch<1, 2>(device, grouped, rows_map, weights_map, err, err_len);
 }
 
 extern "C" int gpu_grouped_fast(struct gpu *gpu, const struct gpu_grouped *grouped, uint32_t rank,
@@ -408,12 +405,12 @@ extern "C" int gpu_grouped_fast(struct gpu *gpu, const struct gpu_grouped *group
         const struct grouped made = gpu_grouped_of(gpu, grouped, &span, rows, row_scales, out);
         if (made.rows.rows == 0 || made.groups == 0) continue;
         assert(made.rows.rows <= INT32_MAX && (uint64_t)made.groups * made.outputs <= INT32_MAX);
-        if (make_map(encode, made.rows.codes, made.rows.rows, made.rows.depth, FAST_TILE / 2,
-                     &rows_map, err, err_len) != 0 ||
+        if (make_map(encode, made.rows.codes, made.rows.rows, made.rows.depth,
+                     FAST_TILE / FAST_CLUSTER, &rows_map, err, err_len) != 0 ||
             make_map(encode, made.codes, (uint64_t)made.groups * made.outputs, made.rows.depth,
-                     FAST_TILE / 2, &weights_map, err, err_len) != 0)
+                     FAST_OUTPUTS, &weights_map, err, err_len) != 0)
             return -1;
-        if (launch_shape(device, &made, &rows_map, &weights_map, err, err_len) != 0) return -1;
+        if (launch(device, &made, &rows_map, &weights_map, err, err_len) != 0) return -1;
     }
     return 0;
 }

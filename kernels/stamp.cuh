@@ -21,7 +21,8 @@ static __device__ __forceinline__ uint64_t stamp_now()
 }
 
 /* Declared first in a kernel. A launch that follows another in one interval begins at place
- * STAMP_SECOND. */
+ * STAMP_SECOND. Of more warps than places, the first note when they begin, and each place keeps the
+ * end that came last. */
 class kernel_stamp
 {
     uint64_t *at;
@@ -30,8 +31,8 @@ class kernel_stamp
     __device__ __forceinline__ explicit kernel_stamp(uint64_t *stamps, uint64_t first = 0)
     {
         const uint64_t place = first + grid_warp();
-        at = stamps != NULL && lane_id() == 0 && place < STAMP_WARPS ? stamps + 2 * place : NULL;
-        if (at != NULL) at[0] = stamp_now();
+        at = stamps != NULL && lane_id() == 0 ? stamps + 2 * (place % STAMP_WARPS) : NULL;
+        if (at != NULL && place < STAMP_WARPS) at[0] = stamp_now();
     }
     __device__ __forceinline__ ~kernel_stamp()
     {

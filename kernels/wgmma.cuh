@@ -116,6 +116,17 @@ static __device__ __forceinline__ void tensor_load_all(void *to, const void *map
                  : "memory");
 }
 
+/* A warpgroup takes registers that others of the block have given back, or gives some back. */
+template <int COUNT> static __device__ __forceinline__ void registers_grow()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(COUNT));
+}
+
+template <int COUNT> static __device__ __forceinline__ void registers_shrink()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(COUNT));
+}
+
 static __device__ __forceinline__ void wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;" : : : "memory");

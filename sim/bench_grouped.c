@@ -6,10 +6,10 @@
 #if EPSIM_CUDA
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "ref/quantise.h"
+#include "sim/arena.h"
 #include "sim/rng.h"
 
 enum { EXPERTS = 256, TOPK = 8, HIDDEN = 7168, INTER = 2048, BLOCK = 128 };
@@ -69,32 +69,27 @@ static uint64_t widest(const struct gpu_part *parts)
     return most;
 }
 
-static int fill(struct gpu *gpu, struct shape *shape, const struct gpu_part *parts, char *err,
-                size_t err_len)
+static int fill(struct gpu *gpu, struct shape *shape, const struct gpu_part *parts,
+                struct sim_arena *arena, char *err, size_t err_len)
 {
-    const uint64_t bytes = widest(parts);
     struct sim_rng rng = sim_rng_stream(shape->ranks, shape->tokens, shape->depth, 0, 0);
-    uint64_t *words = (uint64_t *)malloc(bytes);
-    int status = 0;
 
-    if (words == NULL) {
-        snprintf(err, err_len, "bench: out of memory");
-        return -1;
-    }
-    for (uint32_t p = 0; p < OUT && status == 0; p++) {
+    if (sim_arena_reserve(arena, 1, widest(parts), err, err_len) != 0) return -1;
+    for (uint32_t p = 0; p < OUT; p++) {
         const uint64_t size = parts[p].rank_start[1] * parts[p].row_bytes;
-        assert(size <= bytes && size % 4 == 0);
+        void *words = arena->bytes;
+        assert(size % 4 == 0);
         if (p == COUNTS)
-            draw_counts(shape, &rng, (int32_t *)(void *)words);
+            draw_counts(shape, &rng, (int32_t *)words);
         else if (p == ROW_SCALES || p == SCALES)
-            draw_scales(&rng, (float *)(void *)words, size / sizeof(float));
+            draw_scales(&rng, (float *)words, size / sizeof(float));
         else
-            draw_codes(&rng, words, size / sizeof *words);
-        status = gpu_write(gpu, gpu_plan_buffer(gpu, p), words, err, err_len);
-        if (status == 0) status = gpu_wait(gpu, err, err_len);
+            draw_codes(&rng, (uint64_t *)words, size / sizeof(uint64_t));
+        if (gpu_write(gpu, gpu_plan_buffer(gpu, p), words, err, err_len) != 0 ||
+            gpu_wait(gpu, err, err_len) != 0)
+            return -1;
     }
-    free(words);
-    return status;
+    return 0;
 }
 
 static int plan(struct gpu *gpu, struct shape *shape, struct gpu_grouped *grouped, char *err,
@@ -111,9 +106,13 @@ static int plan(struct gpu *gpu, struct shape *shape, struct gpu_grouped *groupe
         [SCALES] = {one, 0, shape->groups * matrix / (BLOCK * BLOCK) * sizeof(float)},
         [OUT] = {rows, 0, 2 * (uint64_t)shape->outputs}};
 
-    if (gpu_plan(gpu, 1, parts, PARTS, err, err_len) != 0 ||
-        fill(gpu, shape, parts, err, err_len) != 0)
-        return -1;
+    struct sim_arena arena;
+    memset(&arena, 0, sizeof arena);
+    const int status = gpu_plan(gpu, 1, parts, PARTS, err, err_len) != 0
+                           ? -1
+                           : fill(gpu, shape, parts, &arena, err, err_len);
+    sim_arena_free(&arena);
+    if (status != 0) return -1;
     *grouped = (struct gpu_grouped){.depth = shape->depth,
                                     .outputs = shape->outputs,
                                     .groups = shape->groups,

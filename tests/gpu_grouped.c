@@ -12,7 +12,7 @@
 
 Suite *gpu_grouped_suite(void);
 
-enum { RANKS = 2, GROUPS = 5, CAPACITY = 150, BLOCK = 128 };
+enum { RANKS = 2, GROUPS = 5, CAPACITY = 150, BLOCK = 128, QUICK_DEPTH = 400 };
 
 enum part { ROWS, ROW_SCALES, COUNTS, CODES, SCALES, OUT, PARTS };
 
@@ -196,6 +196,7 @@ static struct gpu *open_layer(const struct layer *layer, int place, struct gpu_g
 
 START_TEST(the_exact_gemm_gives_every_bit_and_leaves_other_rows_alone)
 {
+    if (test_quick() && shapes[_i % SHAPES].depth > QUICK_DEPTH) return;
     struct layer layer = make_layer(&shapes[_i % SHAPES]);
     struct gpu_grouped grouped;
     struct gpu *gpu = open_layer(&layer, _i / SHAPES, &grouped);
@@ -219,6 +220,7 @@ static void run_fast(struct gpu *gpu, const struct gpu_grouped *grouped, uint16_
 
 START_TEST(the_fast_gemm_keeps_its_bound_and_gives_the_same_bytes_again)
 {
+    if (test_quick() && shapes[_i % SHAPES].depth > QUICK_DEPTH) return;
     struct layer layer = make_layer(&shapes[_i % SHAPES]);
     const uint64_t results = layer.rows * layer.shape.outputs;
     struct gpu_grouped grouped;
