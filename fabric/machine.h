@@ -48,7 +48,7 @@ struct fabric_machine {
     uint64_t pcie_bytes_per_s;           /* Per direction and GPU; 0 = not modelled. */
     uint64_t nic_bytes_per_s;            /* Line rate per GPU; 0 = single node only. */
     uint64_t nic_goodput_bytes_per_s;    /* Payload after headers. */
-    uint64_t nic_flight_ps;              /* One way, through leaf and spine. */
+    uint64_t nic_flight_ps;              /* One way: both NICs and a leaf switch. */
     uint64_t nic_message_ps;             /* Per message at the NIC: 1 / message rate. */
     uint32_t sm_version;                 /* Compute capability x 10: 90 Hopper; 0 = not said. */
     /* Looked at when a run asks for them (fabric/network.h). */

@@ -191,3 +191,19 @@ uint64_t fabric_network_cross(struct fabric_network *network, uint32_t src, uint
                                        last_ps + delay_ps, bytes);
     return delay_ps;
 }
+
+bool fabric_network_leaf(const struct fabric_network *network, uint32_t leaf, bool up,
+                         struct fabric_use *use)
+{
+    const struct fabric_spine *spine = &network->spine;
+    *use = (struct fabric_use){.busy_ps = 0};
+    if (!spine->up || leaf >= spine->leaves) return false;
+    const struct fabric_link *ports =
+        (up ? spine->up : spine->down) + (size_t)leaf * spine->uplinks;
+    for (uint32_t u = 0; u < spine->uplinks; u++) {
+        use->busy_ps += ports[u].use.busy_ps;
+        use->bytes += ports[u].use.bytes;
+        use->stall_ps += ports[u].use.stall_ps;
+    }
+    return true;
+}

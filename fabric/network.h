@@ -85,6 +85,11 @@ uint64_t fabric_network_hold_ps(struct fabric_network *network, uint32_t src, ui
 uint64_t fabric_network_cross(struct fabric_network *network, uint32_t src, uint32_t dst,
                               uint32_t flow, uint64_t first_ps, uint64_t last_ps, uint64_t bytes);
 
+/* What a leaf switch's ports to the spines did since reset, summed: up, or else down. False when
+ * there is no leaf of that number, counting node groups, then rails. */
+bool fabric_network_leaf(const struct fabric_network *network, uint32_t leaf, bool up,
+                         struct fabric_use *use);
+
 #ifdef __cplusplus
 }
 #endif

@@ -37,6 +37,18 @@ int sim_timing_open(struct sim_timing *timing, uint32_t ranks, uint64_t message_
     return 0;
 }
 
+void sim_timing_add_leaves(struct sim_timing *timing, const struct fabric_network *network)
+{
+    struct fabric_use did;
+    for (uint32_t port = 0; fabric_network_leaf(network, port / 2, port % 2 == 0, &did); port++) {
+        assert(timing->resource_count < timing->resource_max);
+        struct sim_resource_use *use = &timing->resources[timing->resource_count++];
+        *use = (struct sim_resource_use){
+            .kind = "switch", .busy_ps = did.busy_ps, .bytes = did.bytes, .stall_ps = did.stall_ps};
+        snprintf(use->name, sizeof use->name, "leaf%u.%s", port / 2, port % 2 == 0 ? "up" : "down");
+    }
+}
+
 void sim_timing_close(struct sim_timing *timing)
 {
     free(timing->land_ps);

@@ -52,7 +52,7 @@ static inline uint64_t sim_exchange_begin_ps(const struct sim_exchange *exchange
 
 struct sim_resource_use {
     char name[32]; /* "rank3.nvlink.out", "rank0.nic.in", "rank0.sm", "rank2.qp" ... */
-    char kind[12]; /* link | nic | qp | sm_pool | hbm */
+    char kind[12]; /* link | nic | qp | sm_pool | hbm | switch */
     uint64_t busy_ps;
     uint64_t bytes;
     uint64_t queue_peak; /* Most requests waiting at once. */
@@ -86,6 +86,9 @@ struct sim_timing {
  * them. */
 uint64_t sim_timing_took_ps(const struct sim_timing *timing, const struct sim_exchange *exchange,
                             uint32_t rank);
+
+/* Add a resource for each leaf switch's ports up and down: "leaf3.up", kind "switch". */
+void sim_timing_add_leaves(struct sim_timing *timing, const struct fabric_network *network);
 
 int sim_timing_open(struct sim_timing *timing, uint32_t ranks, uint64_t message_max, char *err,
                     size_t err_len);

@@ -301,13 +301,17 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
     for (uint32_t r = 0; r < ll.ranks; r++)
         sim_engine_schedule(engine, exchange->start_ps[r] + launch_ps(&ll, r), LL_START, r, 0);
     const int status = sim_engine_run(engine, handle, &ll, err, err_len);
-    ll_network_close(ll.network);
-    if (status != 0) return -1;
+    if (status != 0) {
+        ll_network_close(ll.network);
+        return -1;
+    }
     if (ll.direction == SIM_DISPATCH)
         ll_dispatch_gather(&ll);
     else
         ll_combine_gather(&ll);
     memset(timing->notify_ps, 0, ll.ranks * sizeof *timing->notify_ps);
     close_books(&ll);
+    if (ll.network) ll_network_report(ll.network, timing);
+    ll_network_close(ll.network);
     return 0;
 }

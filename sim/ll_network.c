@@ -48,6 +48,11 @@ void ll_network_close(struct ll_network *network)
     free(network);
 }
 
+void ll_network_report(const struct ll_network *network, struct sim_timing *timing)
+{
+    sim_timing_add_leaves(timing, &network->fabric);
+}
+
 /* One message through a NIC, behind the bursts before it; returns when the wire begins with it. */
 static uint64_t pass(struct ll *ll, uint32_t rank, bool out, uint64_t engine_ps, uint64_t wire_ps,
                      uint64_t first_ps)

@@ -158,6 +158,7 @@ void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps);
 /* sim/ll_network.c: the same where the fabric is not ideal. NULL network is fine for close. */
 struct ll_network *ll_network_open(const struct ll *ll, char *err, size_t err_len);
 void ll_network_close(struct ll_network *network);
+void ll_network_report(const struct ll_network *network, struct sim_timing *timing);
 void ll_network_send(struct ll *ll, uint32_t rank);
 void ll_network_arrive(struct ll *ll, uint32_t train, uint64_t now_ps);
 void ll_nic_credit(struct ll *ll, uint32_t group, uint64_t now_ps);

@@ -226,6 +226,7 @@ int sim_normal_time(struct sim_engine *engine, const struct sim_exchange *exchan
     if (rows && report_messages(exchange, &run, timing, err, err_len) != 0) goto close_run;
     report_ranks(exchange, &run, latest, notify_ps, normal_kernel_ps(exchange, plan.nodes), timing);
     report_uses(exchange, &run, timing);
+    sim_timing_add_leaves(timing, &network);
     timing->nvl_chunk = run.nvl_chunk;
     timing->rdma_chunk = run.rdma_chunk;
     timing->events = sim_engine_event_count(engine);

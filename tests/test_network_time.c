@@ -273,6 +273,30 @@ START_TEST(normal_mode_on_its_rails_never_sees_a_spine)
 }
 END_TEST
 
+/* Every row that leaves a node goes up one leaf and down another, but for those on a rail. */
+START_TEST(leaves_report_what_went_over_their_uplinks)
+{
+    const enum sim_direction direction = kinds[_i].direction;
+    uint64_t up_bytes = 0, down_bytes = 0, busy_ps = 0, off_leaf = 0;
+    build_kind(_i);
+    machine.leaf_nodes = 1;
+    machine.leaf_uplinks = 3;
+    (void)slowest_ps(direction, &hashed);
+    for (uint32_t i = 0; i < timing.resource_count; i++) {
+        const struct sim_resource_use *use = &timing.resources[i];
+        if (strcmp(use->kind, "switch") != 0) continue;
+        if (strstr(use->name, ".up")) up_bytes += use->bytes;
+        if (strstr(use->name, ".down")) down_bytes += use->bytes;
+        busy_ps += use->busy_ps;
+    }
+    for (uint64_t m = 0; m < traffic.message_count[direction]; m++)
+        off_leaf += traffic.messages[direction][m].link_class == SIM_LINK_NIC;
+    ck_assert_uint_eq(up_bytes, off_leaf * traffic.row_bytes[direction]);
+    ck_assert_uint_eq(down_bytes, up_bytes);
+    ck_assert_uint_ge(busy_ps, fabric_transfer_ps(2 * up_bytes, UINT64_C(5000000000)));
+}
+END_TEST
+
 START_TEST(a_seed_gives_one_digest_and_another_seed_other_hashes)
 {
     struct fabric_network_shape other = hashed;
@@ -302,6 +326,7 @@ Suite *network_time_suite(void)
     tcase_add_test(tests, incast_holds_up_bystanders_and_congestion_control_frees_them);
     tcase_add_test(tests, congestion_control_costs_the_bottleneck_its_headroom);
     tcase_add_test(tests, normal_mode_on_its_rails_never_sees_a_spine);
+    tcase_add_loop_test(tests, leaves_report_what_went_over_their_uplinks, 0, 4);
     tcase_add_loop_test(tests, a_seed_gives_one_digest_and_another_seed_other_hashes, 0, 4);
     suite_add_tcase(suite, tests);
     return suite;

@@ -36,8 +36,10 @@ static const struct command_flag flags[] = {
     {NULL, NULL, NULL},
 };
 
-static const char *const options[] = {"model", "layers",  "steps",   "seed",     "allow", "expert",
-                                      "after", "threads", "offsets", "qp-depth", NULL};
+static const char *const options[] = {
+    "model",      "layers",  "steps",   "seed",     "allow",          "expert",
+    "after",      "threads", "offsets", "qp-depth", "fabric-routing", "congestion-control",
+    "background", NULL};
 
 static const struct command_spec spec = {
     .name = "sweep",

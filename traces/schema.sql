@@ -64,8 +64,8 @@ CREATE TABLE IF NOT EXISTS resource_use (
     step INTEGER NOT NULL,
     layer INTEGER NOT NULL,
     op TEXT NOT NULL, -- during which operation: dispatch, combine, ...
-    resource TEXT NOT NULL, -- rank3.nvlink.out, rank0.nic.in, ...
-    kind TEXT NOT NULL, -- link, nic, qp, sm_pool or hbm
+    resource TEXT NOT NULL, -- rank3.nvlink.out, rank0.nic.in, leaf2.up, ...
+    kind TEXT NOT NULL, -- link, nic, qp, sm_pool, hbm or switch (all ports of a leaf to spines)
     busy_ps INTEGER NOT NULL,
     bytes INTEGER NOT NULL, -- that passed through it
     queue_peak INTEGER NOT NULL, -- most requests waiting at once
