@@ -65,11 +65,12 @@ void sim_network_note(const struct sim_plan *plan, char *text, size_t text_len)
     const bool routed = shape->routing != FABRIC_ROUTING_IDEAL;
 
     text[0] = '\0';
+    const bool control = shape->control != FABRIC_CONTROL_IDEAL;
+    const bool background = shape->background_bytes_per_s > 0;
     if (!by_nic && fabric_network_asked(shape))
-        snprintf(text, text_len, "%s%s%schange nothing: on one node NVLink carries everything",
-                 routed ? "--fabric-routing " : "",
-                 shape->control != FABRIC_CONTROL_IDEAL ? "--congestion-control " : "",
-                 shape->background_bytes_per_s > 0 ? "--background " : "");
+        snprintf(text, text_len, "%s%s%schange%s nothing: on one node NVLink carries everything",
+                 routed ? "--fabric-routing " : "", control ? "--congestion-control " : "",
+                 background ? "--background " : "", routed + control + background == 1 ? "s" : "");
     else if (by_nic && routed && !over_spines(plan))
         snprintf(text, text_len,
                  "--fabric-routing changes nothing: every message stays on its rail, and the nodes "

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fabric/network.h"
+#include "sim/network.h"
 
 Suite *network_suite(void);
 
@@ -306,6 +307,87 @@ START_TEST(a_pcie_link_that_is_slower_than_the_nic_is_what_a_nic_reaches)
 }
 END_TEST
 
+/* --- options --------------------------------------------------------------------------------- */
+
+static struct sim_settings settings;
+static struct sim_plan *plan;
+
+/* One option more; 0 when the plan is made. */
+static int make(const char *option, const char *value)
+{
+    if (option) ck_assert_int_eq(sim_settings_set(&settings, option, value, err, sizeof err), 0);
+    if (!plan) plan = (struct sim_plan *)malloc(sizeof *plan);
+    ck_assert_ptr_nonnull(plan);
+    return sim_plan_make(&settings, 0, 0, plan, err, sizeof err);
+}
+
+static bool noted(const char *text)
+{
+    for (uint32_t n = 0; n < plan->note_count; n++)
+        if (strstr(plan->notes[n], text)) return true;
+    return false;
+}
+
+static void set_up_options(void)
+{
+    sim_settings_default(&settings);
+    ck_assert_int_eq(make("machine", "h100-hgx"), 0);
+}
+
+static void tear_down_options(void)
+{
+    free(plan);
+    plan = NULL;
+}
+
+START_TEST(words_make_a_shape)
+{
+    ck_assert(!fabric_network_asked(&plan->network));
+    ck_assert_int_eq(make("ep", "16"), 0);
+    ck_assert_int_eq(make("background", "100.5:own"), 0);
+    ck_assert_uint_eq(plan->network.background_bytes_per_s, UINT64_C(12562500000));
+    ck_assert(plan->network.own_lane);
+    ck_assert_int_eq(make("background", "8:shared"), 0);
+    ck_assert_uint_eq(plan->network.background_bytes_per_s, 1000000000);
+    ck_assert(!plan->network.own_lane);
+    ck_assert_int_eq(make("fabric-routing", "adaptive"), 0);
+    ck_assert_int_eq(plan->network.routing, FABRIC_ROUTING_ADAPTIVE);
+    ck_assert_int_eq(make("congestion-control", "off"), 0);
+    ck_assert_int_eq(plan->network.control, FABRIC_CONTROL_OFF);
+    ck_assert_uint_eq(plan->note_count, 0);
+}
+END_TEST
+
+START_TEST(what_is_no_rate_or_too_much_is_refused)
+{
+    static const char *const bad[] = {"",     "fast", "-1",  "10:both",
+                                      ":own", "10:",  "1e3", "99999999999999999999999"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ck_assert_int_eq(make("background", bad[i]), -1);
+        ck_assert_ptr_nonnull(strstr(err, "--background: "));
+    }
+    ck_assert_int_eq(make("background", "400"), -1);
+    ck_assert_ptr_nonnull(strstr(err, "must be below what a NIC of h100-hgx carries"));
+    ck_assert_int_eq(sim_settings_set(&settings, "fabric-routing", "ecmp", err, sizeof err), -1);
+    ck_assert_str_eq(err, "--fabric-routing: ecmp: must be one of ideal|static|adaptive");
+}
+END_TEST
+
+START_TEST(an_option_that_cannot_matter_says_so)
+{
+    ck_assert_int_eq(make("fabric-routing", "static"), 0); /* EP8: one node. */
+    ck_assert(noted("--fabric-routing changes nothing: on one node NVLink carries everything"));
+    ck_assert_int_eq(make("background", "10"), 0);
+    ck_assert(noted("--fabric-routing --background change nothing"));
+    ck_assert_int_eq(make("ep", "16"), 0);
+    ck_assert_uint_eq(plan->note_count, 0); /* Low latency leaves its rails. */
+    ck_assert_int_eq(make("mode", "normal"), 0);
+    ck_assert(noted("--fabric-routing changes nothing: every message stays on its rail"));
+    ck_assert_int_eq(make("machine", "h800-hgx-nonvl"), 0);
+    ck_assert(!noted("changes nothing"));
+}
+END_TEST
+
 Suite *network_suite(void)
 {
     Suite *suite = suite_create("network");
@@ -328,5 +410,11 @@ Suite *network_suite(void)
     tcase_add_test(together, what_a_shape_needs_and_a_machine_lacks_is_named);
     tcase_add_test(together, a_pcie_link_that_is_slower_than_the_nic_is_what_a_nic_reaches);
     suite_add_tcase(suite, together);
+    TCase *options = tcase_create("options");
+    tcase_add_checked_fixture(options, set_up_options, tear_down_options);
+    tcase_add_test(options, words_make_a_shape);
+    tcase_add_test(options, what_is_no_rate_or_too_much_is_refused);
+    tcase_add_test(options, an_option_that_cannot_matter_says_so);
+    suite_add_tcase(suite, options);
     return suite;
 }
