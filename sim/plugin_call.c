@@ -11,18 +11,14 @@
 #include "sim/memory.h"
 #include "sim/plugin_private.h"
 
-/* Make a region's file and our mapping of it large enough; asked for before it is taken. */
-static int reserve_region(struct plugin_child *child, enum plugin_region region, uint64_t bytes,
-                          char *err, size_t err_len)
+/* Make a region's file and our mapping of it large enough. */
+static int reserve_region(struct plugin_child *child, enum plugin_region region, char *err,
+                          size_t err_len)
 {
     struct plugin_shared *shared = &child->shared[region];
-    char what[SIM_PATH_MAX + 64];
+    const uint64_t bytes = child->request.region_bytes[region];
 
     if (bytes <= shared->room) return 0;
-    snprintf(what, sizeof what, "%.200s: %s: shared memory", child->plugin->path,
-             plugin_op_name(child->request.op));
-    if (sim_memory_check(what, bytes - shared->room, sim_memory_free_bytes(), err, err_len) != 0)
-        return -1;
     if (ftruncate(shared->fd, (off_t)bytes) != 0) goto no_room;
     void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd, 0);
     if (mapped == MAP_FAILED) goto no_room;
@@ -31,8 +27,39 @@ static int reserve_region(struct plugin_child *child, enum plugin_region region,
     shared->room = bytes;
     return 0;
 no_room:
-    snprintf(err, err_len, "%s: %" PRIu64 " bytes: %s", what, bytes, strerror(errno));
+    snprintf(err, err_len, "%.400s: %s: %" PRIu64 " bytes of shared memory: %s",
+             child->plugin->path, plugin_op_name(child->request.op), bytes, strerror(errno));
     return -1;
+}
+
+/* Bytes of one region for these arrays alone. */
+static uint64_t region_bytes(const struct plugin_array *arrays, enum plugin_region region)
+{
+    struct plugin_place places[PLUGIN_PARTS] = {{0}};
+    for (int p = 0; p < PLUGIN_PARTS; p++)
+        places[p] = (struct plugin_place){.present = arrays[p].present, .bytes = arrays[p].bytes};
+    return plugin_place_region(places, region);
+}
+
+/* Is there memory for what this call adds, and, when a layer begins, for its results, in every
+ * process that will hold as much? Asked before any of it is taken. */
+static int check_memory(const struct plugin_child *child, const struct plugin_array *arrays,
+                        char *err, size_t err_len)
+{
+    const bool begins = child->request.op == PLUGIN_BEGIN;
+    char what[SIM_PATH_MAX + 64];
+    uint64_t grows = 0;
+
+    for (int r = 0; r < REGIONS; r++) {
+        const struct plugin_array *of = begins && r == REGION_CALL ? child->read : arrays;
+        const uint64_t bytes = region_bytes(of, (enum plugin_region)r);
+        if (bytes > child->shared[r].room) grows += bytes - child->shared[r].room;
+    }
+    if (grows < UINT64_C(1) << 20) return 0; /* Not worth the kernel's files on every deliver. */
+    snprintf(what, sizeof what, "%.200s: %s: shared memory", child->plugin->path,
+             plugin_op_name(child->request.op));
+    return sim_memory_check(what, grows * child->plugin->states, sim_memory_free_bytes(), err,
+                            err_len);
 }
 
 void *plugin_child_at(const struct plugin_child *child, enum plugin_part part)
@@ -70,7 +97,7 @@ static int lay_out(struct plugin_child *child, const struct plugin_array *arrays
         const enum plugin_region region = (enum plugin_region)r;
         if (!request->carries[r]) continue;
         request->region_bytes[r] = plugin_place_region(request->places, region);
-        if (reserve_region(child, region, request->region_bytes[r], err, err_len) != 0) return -1;
+        if (reserve_region(child, region, err, err_len) != 0) return -1;
     }
     for (int p = 0; p < PLUGIN_PARTS; p++) {
         const struct plugin_place *place = &request->places[p];
@@ -123,7 +150,9 @@ int plugin_child_call(struct plugin_child *child, enum plugin_op op,
     assert(op > PLUGIN_LOAD && op < PLUGIN_OPS);
     child->request.op = op;
     memset(child->request.carries, 0, sizeof child->request.carries);
-    if (arrays != NULL && lay_out(child, arrays, err, err_len) != 0) return SIM_BACKEND_FAILED;
+    if (arrays != NULL && (check_memory(child, arrays, err, err_len) != 0 ||
+                           lay_out(child, arrays, err, err_len) != 0))
+        return SIM_BACKEND_FAILED;
     status = plugin_child_ask(child, &answer, err, err_len);
     if (status == 0 && arrays != NULL) status = check_slack(child, err, err_len);
     return status;

@@ -2,6 +2,7 @@
  * or says so. What the plugin does to this process is seen from there. */
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -287,6 +288,8 @@ int sim_plugin_serve(const char *path, int socket_fd, const int *region_fds)
     struct host host = {.magic = HOST_MAGIC, .socket_fd = socket_fd, .region_fds = region_fds};
     struct plugin_request request = {.op = PLUGIN_LOAD};
 
+    (void)fcntl(socket_fd, F_SETFD, FD_CLOEXEC); /* Programs that the plugin runs are not us. */
+    for (int r = 0; r < REGIONS; r++) (void)fcntl(region_fds[r], F_SETFD, FD_CLOEXEC);
     if (map_control(&host) != 0 || create_signal_stack(&host) != 0 || create_watch(&host) != 0)
         return 1;
     host.ops = plugin_load(path, host.answer.text, sizeof host.answer.text);

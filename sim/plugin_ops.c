@@ -19,6 +19,7 @@ int plugin_open_state(const struct sim_backend_ops *self, void **state_out, char
         plugin_child_close(child);
         return -1;
     }
+    plugin->states++;
     *state_out = child;
     return 0;
 }
@@ -29,6 +30,8 @@ void plugin_close_state(void *state)
     char err[PLUGIN_TEXT_MAX] = "";
 
     if (child == NULL) return;
+    assert(child->plugin->states > 0);
+    child->plugin->states--;
     if (child->pid > 0 &&
         (plugin_child_call(child, PLUGIN_CLOSE, NULL, err, sizeof err) != 0 ||
          plugin_child_end(child, err, sizeof err) != 0) &&

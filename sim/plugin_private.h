@@ -39,6 +39,7 @@ struct sim_plugin {
     char path[SIM_PATH_MAX];
     char program[SIM_PATH_MAX];
     uint32_t limit_s;
+    uint32_t states; /* Open ones: each will want as much memory as the first that asks. */
     char name[64];
     char complaint[PLUGIN_TEXT_MAX];
     struct plugin_child *spare; /* Loaded and not opened yet, or NULL. */

@@ -2,6 +2,7 @@
 #include "sim/run.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,10 +75,15 @@ static int take_cell(struct loop *loop, char *err, size_t err_len)
     const size_t pair_count = (size_t)plan->ranks * plan->ranks;
     const uint32_t layer_index = (uint32_t)(loop->taken % plan->layer_count);
     int status = 0;
-    struct sim_cell *cell = sim_pool_take(loop->pool, &status, err, err_len);
+    char why[512] = "";
+    struct sim_cell *cell = sim_pool_take(loop->pool, &status, why, sizeof why);
 
     assert(cell != NULL);
-    if (status != 0) return -1;
+    if (status != 0) {
+        snprintf(err, err_len, "step %" PRIu64 ", layer %" PRIu32 ": %s", cell->step, cell->layer,
+                 why);
+        return -1;
+    }
     for (int d = 0; d < SIM_DIRECTIONS; d++)
         sim_bytes_pairs(&cell->traffic, (enum sim_direction)d,
                         loop->pairs + (size_t)d * pair_count);

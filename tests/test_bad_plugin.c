@@ -113,7 +113,9 @@ START_TEST(a_run_ends_with_the_line)
     TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--ep", "4", "--tokens", "4", "--backend",
                plugin("broken"));
     ck_assert_int_eq(output.status, 3);
-    ck_assert_msg(strstr(output.err, "SIGSEGV in combine") != NULL, "%s", output.err);
+    ck_assert_msg(strstr(output.err, ": SIGSEGV in combine: at address 0x10\n") != NULL, "%s",
+                  output.err);
+    ck_assert_msg(strstr(output.err, "epsim run: step 0, layer 0: ") != NULL, "%s", output.err);
     setenv("EPSIM_BREAK", "unsupported", 1);
     TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--ep", "4", "--tokens", "4", "--backend",
                plugin("broken"));
