@@ -43,6 +43,8 @@ uint32_t sim_attribute_parts(const struct sim_exchange *exchange)
     if (traffic->nodes > 1 || (!traffic->nvlink && traffic->ranks > 1)) parts |= 1u << SIM_PART_NIC;
     if (exchange->qp_depth > 0 && sim_attribute_qp_need(exchange) > exchange->qp_depth)
         parts |= 1u << SIM_PART_QP;
+    if (parts & 1u << SIM_PART_NIC && sim_exchange_networked(exchange))
+        parts |= 1u << SIM_PART_FABRIC;
     if (starts_differ(exchange)) parts |= 1u << SIM_PART_WAIT;
     return parts;
 }
@@ -70,8 +72,10 @@ struct game {
     uint32_t shift_count;
     enum sim_part shift[PLAYERS_MAX];
     uint32_t coalitions; /* 1 << count: bit p set = player p costs what it costs. */
+    bool fabric;         /* One question more, the last: the fabric as it is. */
     uint32_t ranks;
-    uint64_t *took_ps; /* [coalitions + shift_count][ranks] */
+    size_t questions;
+    uint64_t *took_ps; /* [questions][ranks]: coalitions, shifts, fabric. */
 };
 
 static uint64_t factorial(uint32_t n)
@@ -130,6 +134,10 @@ static void attribute_rank(const struct game *game, uint32_t rank, struct sim_at
     int64_t sum_ps = 0;
     memset(part_ps, 0, SIM_PARTS * sizeof *part_ps);
     out->took_ps[rank] = value_ps(game, all, rank);
+    if (game->fabric) {
+        out->took_ps[rank] = value_ps(game, (uint32_t)game->questions - 1, rank);
+        part_ps[SIM_PART_FABRIC] = (int64_t)out->took_ps[rank] - (int64_t)value_ps(game, all, rank);
+    }
     share_out(game, rank, part_ps);
     part_ps[SIM_PART_OTHER] = (int64_t)value_ps(game, 0, rank);
     for (uint32_t s = 0; s < game->shift_count; s++) {
@@ -146,15 +154,16 @@ static void attribute_rank(const struct game *game, uint32_t rank, struct sim_at
 static int open_game(uint32_t parts, uint32_t shifts, struct game *game)
 {
     for (int part = 0; part < SIM_PART_OTHER; part++) {
-        if (!(parts & 1u << part)) continue;
+        if (!(parts & 1u << part) || part == SIM_PART_FABRIC) continue;
         if (shifts & 1u << part)
             game->shift[game->shift_count++] = (enum sim_part)part;
         else
             game->player[game->count++] = (enum sim_part)part;
     }
     game->coalitions = 1u << game->count;
-    const size_t count = game->coalitions + game->shift_count;
-    game->took_ps = (uint64_t *)calloc(count * game->ranks, sizeof *game->took_ps);
+    game->fabric = (parts & 1u << SIM_PART_FABRIC) != 0;
+    game->questions = game->coalitions + game->shift_count + game->fabric;
+    game->took_ps = (uint64_t *)calloc(game->questions * game->ranks, sizeof *game->took_ps);
     return game->took_ps == NULL ? -1 : 0;
 }
 
@@ -182,7 +191,6 @@ int sim_attribute(struct sim_vary_bench *bench, const struct sim_exchange *excha
 
     assert((shifts & ~parts) == 0 && parts < 1u << SIM_PART_OTHER && shifts != parts);
     const int opened = open_game(parts, shifts, &game);
-    const size_t count = game.coalitions + game.shift_count;
     if (opened != 0 || open_attribution(game.ranks, out) != 0) {
         snprintf(err, err_len, "attribution over %u ranks: out of memory", game.ranks);
         goto free_game;
@@ -193,7 +201,9 @@ int sim_attribute(struct sim_vary_bench *bench, const struct sim_exchange *excha
             if (!(c & 1u << p)) questions[c].free_parts |= 1u << game.player[p];
     for (uint32_t s = 0; s < game.shift_count; s++)
         questions[game.coalitions + s].free_parts = 1u << game.shift[s];
-    status = sim_vary_times(bench, exchange, questions, count, game.took_ps, err, err_len);
+    for (size_t q = 0; q < game.questions - game.fabric; q++)
+        questions[q].free_parts |= 1u << SIM_PART_FABRIC;
+    status = sim_vary_times(bench, exchange, questions, game.questions, game.took_ps, err, err_len);
     for (uint32_t r = 0; status == 0 && r < game.ranks; r++) attribute_rank(&game, r, out);
 free_game:
     free(game.took_ps);

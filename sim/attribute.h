@@ -9,6 +9,10 @@
  * share alike, and that a part which only adds its span gets that span. A share may be below
  * zero: where a faster part makes a queue worse.
  *
+ * A fabric between the NICs that is not ideal is no part among the others, since it cannot be
+ * there without NICs: its share is what it adds to an ideal one, and the others share the time
+ * over an ideal one.
+ *
  * A part that cannot matter (no row goes by NIC, no ring can fill, all ranks start together) is
  * left out, and one that shifts everything by its span is asked about once: with m others it
  * takes 2^m simulations. Ranks have their own shares, from the same simulations. */

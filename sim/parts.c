@@ -17,6 +17,7 @@ static const struct {
     [SIM_PART_SM] = {"sm", "casts, copies and sums by SMs"},
     [SIM_PART_NVLINK] = {"nvlink", "NVLink ports and flight"},
     [SIM_PART_NIC] = {"nic", "NICs: line, messages, doorbells, flight"},
+    [SIM_PART_FABRIC] = {"fabric", "shared paths, full buffers, other traffic"},
     [SIM_PART_QP] = {"qp", "full queue pairs"},
     [SIM_PART_WAIT] = {"wait", "for ranks launched later"},
     [SIM_PART_OTHER] = {"other", "rounding"},
@@ -68,8 +69,8 @@ static const struct {
     {"nic_flight_ps", offsetof(struct fabric_machine, nic_flight_ps), SIM_PART_NIC},
     {"nic_message_ps", offsetof(struct fabric_machine, nic_message_ps), SIM_PART_NIC},
     {"pcie_bytes_per_s", offsetof(struct fabric_machine, pcie_bytes_per_s), SIM_PART_NIC},
-    {"switch_hop_ps", offsetof(struct fabric_machine, switch_hop_ps), SIM_PART_NIC},
-    {"adaptive_ps", offsetof(struct fabric_machine, adaptive_ps), SIM_PART_NIC},
+    {"switch_hop_ps", offsetof(struct fabric_machine, switch_hop_ps), SIM_PART_FABRIC},
+    {"adaptive_ps", offsetof(struct fabric_machine, adaptive_ps), SIM_PART_FABRIC},
 };
 
 enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0] };

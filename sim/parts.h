@@ -2,8 +2,8 @@
  *
  * Every number of a machine that the two protocols compute with belongs to one part. A part is
  * "free" when its spans are 0 and its rates out of sight; it is "scaled" when its spans shrink
- * and its rates grow by one factor. Wait and queue pairs are no numbers of the machine: those
- * belong to the exchange (start times, ring depth) and are handled by sim/vary.h. */
+ * and its rates grow by one factor. Wait, queue pairs and the fabric's ways are no numbers of the
+ * machine: they belong to the exchange (start times, ring depth, network) and to sim/vary.h. */
 #ifndef SIM_PARTS_H
 #define SIM_PARTS_H
 
@@ -20,7 +20,8 @@ enum sim_part {
     SIM_PART_SYNC,   /* Barriers, flags, polls, tails. */
     SIM_PART_SM,     /* Casts, copies and sums: loads and stores of SMs and what begins them. */
     SIM_PART_NVLINK, /* NVLink ports and flight. */
-    SIM_PART_NIC,    /* NICs: line, PCIe, messages, doorbells, work requests, flight, fabric. */
+    SIM_PART_NIC,    /* NICs: line, PCIe, messages, doorbells, work requests, flight. */
+    SIM_PART_FABRIC, /* What a fabric that is not ideal adds: paths, buffers, other traffic. */
     SIM_PART_QP,     /* Queue pairs that are full. */
     SIM_PART_WAIT,   /* Ranks that were launched later. */
     SIM_PART_OTHER,  /* What is left when all of the above is free: rounding. */

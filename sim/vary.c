@@ -104,7 +104,8 @@ static struct sim_exchange ask(struct worker *worker, const struct sim_exchange 
     if (question->sms > 0) asked.sms = question->sms;
     if (question->qp_depth > 0) asked.qp_depth = question->qp_depth;
     if (question->free_parts & 1u << SIM_PART_QP) asked.qp_depth = 0;
-    if (question->ideal_fabric || question->free_parts & 1u << SIM_PART_NIC) asked.network = NULL;
+    /* A fabric of free NICs has no ports whose rate it could have. */
+    if (question->free_parts & (1u << SIM_PART_FABRIC | 1u << SIM_PART_NIC)) asked.network = NULL;
     return asked;
 }
 

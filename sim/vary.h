@@ -20,7 +20,6 @@ struct sim_variation {
     uint32_t qp_depth; /* LL: depth instead; 0 = as it is. */
     uint32_t number;   /* 1 + index of sim_part_number that is a tenth worse; 0 = none. */
     bool more_skew;    /* Start times a tenth further apart. */
-    bool ideal_fabric; /* Nothing between the NICs is shared or full. */
 };
 
 struct sim_vary_bench; /* Threads' engines and memory, kept from call to call. */

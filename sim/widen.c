@@ -82,7 +82,7 @@ static struct sim_variation turned(enum sim_knob knob, const struct sim_exchange
     struct sim_variation question = {.free_parts = 0};
     if (knob == SIM_KNOB_SMS) question.sms = doubled_sms(exchange);
     if (knob == SIM_KNOB_QP_DEPTH) question.qp_depth = 2 * exchange->qp_depth;
-    if (knob == SIM_KNOB_FABRIC) question.ideal_fabric = true;
+    if (knob == SIM_KNOB_FABRIC) question.free_parts = 1u << SIM_PART_FABRIC;
     if (knob == SIM_KNOB_SKEW) question.free_parts = 1u << SIM_PART_WAIT;
     if (KNOBS[knob].part == SIM_PARTS) return question;
     question.scale_part = KNOBS[knob].part;

@@ -63,6 +63,14 @@ static struct layer *random_layer(int seed)
         layer->exchange.hook = true;
         layer->exchange.pause_ps = test_below(&state, 20000000);
     }
+    if (test_below(&state, 3) == 0) {
+        static const struct fabric_network_shape network = {.routing = FABRIC_ROUTING_STATIC,
+                                                            .control = FABRIC_CONTROL_OFF,
+                                                            .background_bytes_per_s = 10000000000,
+                                                            .seed = 3};
+        if (fabric_network_check(&network, &layer->machine, err, sizeof err) == 0)
+            layer->exchange.network = &network;
+    }
     return layer;
 }
 
@@ -235,6 +243,24 @@ START_TEST(short_rings_stall_and_deep_ones_do_not)
 }
 END_TEST
 
+START_TEST(a_fabric_that_is_not_ideal_has_a_part_of_its_own)
+{
+    static const struct fabric_network_shape network = {.background_bytes_per_s = 20000000000};
+    struct layer *layer = layer_make(&ll_two_nodes, 7);
+    const struct sim_attribution ideal = attribute(&layer->exchange);
+    layer->exchange.network = &network;
+    const struct sim_attribution shared = attribute(&layer->exchange);
+    ck_assert_int_eq(slowest_part(&ideal, SIM_PART_FABRIC), 0);
+    for (uint32_t r = 0; r < 16; r++) {
+        const int64_t added_ps = (int64_t)(shared.took_ps[r] - ideal.took_ps[r]);
+        ck_assert_int_eq(shared.part_ps[r * SIM_PARTS + SIM_PART_FABRIC], added_ps);
+        ck_assert_int_eq(shared.part_ps[r * SIM_PARTS + SIM_PART_NIC],
+                         ideal.part_ps[r * SIM_PARTS + SIM_PART_NIC]);
+    }
+    ck_assert_int_gt(slowest_part(&shared, SIM_PART_FABRIC), 0);
+}
+END_TEST
+
 START_TEST(threads_change_nothing)
 {
     struct layer *layer = random_layer(77);
@@ -264,6 +290,7 @@ Suite *attribute_suite(void)
     tcase_add_loop_test(tcase, normal_modes_resources_shrink_their_own_parts, 0, 10);
     tcase_add_test(tcase, nvlink_counts_where_rows_go_by_nvlink);
     tcase_add_test(tcase, short_rings_stall_and_deep_ones_do_not);
+    tcase_add_test(tcase, a_fabric_that_is_not_ideal_has_a_part_of_its_own);
     tcase_add_test(tcase, threads_change_nothing);
     suite_add_tcase(suite, tcase);
     return suite;

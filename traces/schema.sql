@@ -104,7 +104,7 @@ CREATE TABLE IF NOT EXISTS attribution (
     layer INTEGER NOT NULL,
     op TEXT NOT NULL, -- dispatch, combine
     rank INTEGER NOT NULL,
-    part TEXT NOT NULL, -- launch, notify, sync, sm, nvlink, nic, qp, wait, ...: sim/parts.h
+    part TEXT NOT NULL, -- launch, notify, sync, sm, nvlink, nic, fabric, ...: sim/parts.h
     ps INTEGER NOT NULL, -- may be below 0: the part's slowness eases a queue elsewhere
     PRIMARY KEY (run, step, layer, op, rank, part)
 ) WITHOUT ROWID;
