@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,9 +64,25 @@ static int add_place(struct sim_case_list *list, const char *folder, const char 
     return 0;
 }
 
-static int scan(struct sim_case_list *list, const char *folder, const char *below, int depth,
-                char *err, size_t err_len)
+/* A folder on the way down; a link back to one of them would go round and round. */
+struct above {
+    dev_t device;
+    ino_t inode;
+    const struct above *next;
+};
+
+static bool is_above(const struct above *above, const struct stat *info)
 {
+    for (; above != NULL; above = above->next)
+        if (above->device == info->st_dev && above->inode == info->st_ino) return true;
+    return false;
+}
+
+static int scan(struct sim_case_list *list, const char *folder, const char *below, int depth,
+                const struct above *above, char *err, size_t err_len)
+{
+    struct above here = {.next = above};
+    struct stat own;
     DIR *dir = opendir(folder);
     int status = 0;
 
@@ -73,6 +90,7 @@ static int scan(struct sim_case_list *list, const char *folder, const char *belo
         snprintf(err, err_len, "%.400s: %s", folder, strerror(errno));
         return -1;
     }
+    if (fstat(dirfd(dir), &own) == 0) here.device = own.st_dev, here.inode = own.st_ino;
     for (struct dirent *entry = readdir(dir); entry != NULL && status == 0; entry = readdir(dir)) {
         const size_t name_length = case_name_length(entry->d_name);
         char path[SIM_PATH_MAX], label[SIM_CASE_NAME_MAX];
@@ -87,8 +105,8 @@ static int scan(struct sim_case_list *list, const char *folder, const char *belo
         const int label_length = snprintf(label, sizeof(label), "%s%s%s", below,
                                           below[0] != '\0' ? "/" : "", entry->d_name);
         if (path_length >= (int)sizeof(path) || label_length >= (int)sizeof(label)) continue;
-        if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-            status = scan(list, path, label, depth - 1, err, err_len);
+        if (stat(path, &info) == 0 && S_ISDIR(info.st_mode) && !is_above(&here, &info))
+            status = scan(list, path, label, depth - 1, &here, err, err_len);
     }
     closedir(dir);
     return status;
@@ -107,7 +125,7 @@ int sim_case_list(const char *folder, bool subfolders, struct sim_case_list *lis
 
     assert(folder != NULL);
     memset(list, 0, sizeof(*list));
-    if (scan(list, folder, "", subfolders ? FOLDER_DEPTH_MAX : 0, err, err_len) != 0) {
+    if (scan(list, folder, "", subfolders ? FOLDER_DEPTH_MAX : 0, NULL, err, err_len) != 0) {
         sim_case_list_free(list);
         return -1;
     }

@@ -293,6 +293,19 @@ static int compare_expert(const struct job *job, const struct sim_ll_tag *tag, u
     return 0;
 }
 
+/* Does any rank have anything of the tag? */
+static bool has_tag(const struct sim_capture *capture, const struct sim_ll_tag *tag)
+{
+    const size_t length = strlen(tag->name);
+
+    for (uint32_t r = 0; r < capture->ranks; r++)
+        for (size_t i = 0; i < capture->rank[r].count; i++) {
+            const char *name = capture->rank[r].tensors[i].name;
+            if (strncmp(name, tag->name, length) == 0 && name[length] == '.') return true;
+        }
+    return false;
+}
+
 static int compare_dispatch(const struct job *job)
 {
     const uint32_t ranks = job->expected->ranks;
@@ -300,8 +313,13 @@ static int compare_dispatch(const struct job *job)
     static const struct rule counts = {"count", "dispatch", TABLE};
 
     for (uint32_t t = 0; t < SIM_LL_TAGS; t++) {
+        const bool in_expected = has_tag(job->expected, sim_ll_tag(t));
         char name[SIM_TENSOR_NAME_MAX];
 
+        if (in_expected != has_tag(job->actual, sim_ll_tag(t))) {
+            job->comparison->one_sided |= 1u << t;
+            continue;
+        }
         snprintf(name, sizeof(name), "%s.count", sim_ll_tag(t)->name);
         for (uint32_t r = 0; r < ranks; r++) {
             const uint64_t before = job->comparison->mismatches;

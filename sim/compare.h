@@ -31,9 +31,11 @@ struct sim_mismatch {
 };
 
 struct sim_comparison {
-    uint64_t tensors;          /* Compared. */
-    uint64_t bytes;            /* Of them, on the expected side. */
-    uint64_t mismatches;       /* Rows and table entries that differ. */
+    uint64_t tensors;    /* Compared. */
+    uint64_t bytes;      /* Of them, on the expected side. */
+    uint64_t mismatches; /* Rows and table entries that differ. */
+    uint32_t one_sided;  /* Both ways: bit t: one side has nothing of sim_ll_tag(t), so it was not
+                            compared: a capture may hold some of the four dispatches alone. */
     struct sim_mismatch first; /* When mismatches is not 0. */
 };
 
@@ -60,8 +62,9 @@ int sim_compare_block(const struct sim_block_rows *expected, const struct sim_bl
 
 struct sim_compare_options {
     bool inputs;          /* Compare what the case gave, too. */
-    bool both_ways;       /* A tensor on one side only is a difference; otherwise only the
-                             expected side's tensors count, where the actual side has them. */
+    bool both_ways;       /* A tensor on one side only is a difference (but see one_sided);
+                             otherwise only the expected side's tensors count, where the actual
+                             side has them. */
     bool skip_expert_out; /* The case brought its own. */
     bool skip_logfmt;     /* Its encoded chunks depend on the device's log2 and exp2. */
 };

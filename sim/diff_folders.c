@@ -62,6 +62,7 @@ static int diff_case(const struct sim_case_place *a_place, const struct sim_case
     report->cases++;
     report->tensors += comparison.tensors;
     report->bytes += comparison.bytes;
+    report->one_sided |= comparison.one_sided;
     if (comparison.mismatches == 0) {
         report->passed++;
     } else if (report->failed++ == 0) {

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fabric/units.h"
@@ -87,18 +88,55 @@ static int read_delay(const struct fabric_yaml *yaml, const struct fabric_yaml_n
     return fabric_yaml_refuse(yaml, node, "must be microseconds, at most 10^9", err, err_len);
 }
 
-static int check_keys(const struct fabric_yaml *yaml, const struct fabric_yaml_node *item,
-                      char *err, size_t err_len)
+/* "65" or "0x41". */
+static int read_xor(const struct fabric_yaml *yaml, const struct fabric_yaml_node *item,
+                    uint32_t *mask, char *err, size_t err_len)
 {
-    static const char *const KEYS[] = {
-        "kind",       "step",   "layer", "stage",        "hop",         "source",
-        "token",      "expert", "peer",  "other_source", "other_token", "other_expert",
-        "other_peer", "byte",   "xor",   "rank",         "us"};
+    const struct fabric_yaml_node *node = fabric_yaml_find(item, "xor");
+    uint64_t value = 0;
+
+    *mask = 1;
+    if (node == NULL) return 0;
+    const char *text = node->kind == FABRIC_YAML_SCALAR ? node->text : "";
+    const bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+    const size_t digits = hex ? strspn(text + 2, "0123456789abcdefABCDEF") : 0;
+    if (hex && digits >= 1 && digits <= 8 && text[2 + digits] == '\0')
+        value = strtoull(text, NULL, 16);
+    else if (hex || sim_parse_u64(text, 1, 255, &value) != 0)
+        value = 0;
+    if (value < 1 || value > 255)
+        return fabric_yaml_refuse(yaml, node, "must be 1 to 255, or 0x1 to 0xff: a bit changes",
+                                  err, err_len);
+    *mask = (uint32_t)value;
+    return 0;
+}
+
+/* Fields that the kind has no use for would pass for ones that do something. */
+static int check_keys(const struct fabric_yaml *yaml, const struct fabric_yaml_node *item,
+                      enum sim_fault_kind kind, char *err, size_t err_len)
+{
+    enum { ALL = 1, MESSAGE = 2, SWAP = 4, CORRUPT = 8, DELAY = 16 };
+    static const struct {
+        const char *key;
+        int used_by;
+    } KEYS[] = {{"kind", ALL},          {"step", ALL},         {"layer", ALL},
+                {"stage", ALL},         {"hop", MESSAGE},      {"source", MESSAGE},
+                {"token", MESSAGE},     {"expert", MESSAGE},   {"peer", MESSAGE},
+                {"other_source", SWAP}, {"other_token", SWAP}, {"other_expert", SWAP},
+                {"other_peer", SWAP},   {"byte", CORRUPT},     {"xor", CORRUPT},
+                {"rank", DELAY},        {"us", DELAY}};
+    const int has = ALL | (kind == SIM_FAULT_DELAY ? DELAY : MESSAGE) |
+                    (kind == SIM_FAULT_SWAP ? SWAP : 0) | (kind == SIM_FAULT_CORRUPT ? CORRUPT : 0);
+
     for (const struct fabric_yaml_node *node = item->child; node != NULL; node = node->next) {
-        bool known = false;
+        int used_by = 0;
+        char why[64];
         for (size_t i = 0; i < sizeof KEYS / sizeof KEYS[0]; i++)
-            known = known || strcmp(node->key, KEYS[i]) == 0;
-        if (!known) return fabric_yaml_refuse(yaml, node, "is no field of a fault", err, err_len);
+            if (strcmp(node->key, KEYS[i].key) == 0) used_by = KEYS[i].used_by;
+        if (used_by == 0)
+            return fabric_yaml_refuse(yaml, node, "is no field of a fault", err, err_len);
+        snprintf(why, sizeof why, "is no field of a fault of kind %s", sim_fault_name(kind));
+        if ((used_by & has) == 0) return fabric_yaml_refuse(yaml, node, why, err, err_len);
     }
     return 0;
 }
@@ -106,18 +144,18 @@ static int check_keys(const struct fabric_yaml *yaml, const struct fabric_yaml_n
 static int read_fault(const struct fabric_yaml *yaml, const struct fabric_yaml_node *item,
                       struct sim_fault *fault, char *err, size_t err_len)
 {
-    uint64_t step = 0, layer = 0, hop = 0, byte = 0, xor_mask = 1, rank = 0;
+    uint64_t step = 0, layer = 0, hop = 0, byte = 0, rank = 0;
 
     memset(fault, 0, sizeof *fault);
     if (item->kind != FABRIC_YAML_MAPPING)
         return fabric_yaml_refuse(yaml, item, "must be a mapping", err, err_len);
-    if (check_keys(yaml, item, err, err_len) != 0 ||
-        read_kind(yaml, item, fault, err, err_len) != 0 ||
+    if (read_kind(yaml, item, fault, err, err_len) != 0 ||
+        check_keys(yaml, item, fault->kind, err, err_len) != 0 ||
         read_number(yaml, item, "step", UINT32_MAX, &step, err, err_len) != 0 ||
         read_number(yaml, item, "layer", 1023, &layer, err, err_len) != 0 ||
         read_number(yaml, item, "hop", 1, &hop, err, err_len) != 0 ||
         read_number(yaml, item, "byte", 65535, &byte, err, err_len) != 0 ||
-        read_number(yaml, item, "xor", 255, &xor_mask, err, err_len) != 0 ||
+        read_xor(yaml, item, &fault->xor_mask, err, err_len) != 0 ||
         read_number(yaml, item, "rank", SIM_RANKS_MAX - 1, &rank, err, err_len) != 0 ||
         read_target(yaml, item, "", &fault->target, err, err_len) != 0 ||
         read_target(yaml, item, "other_", &fault->other, err, err_len) != 0 ||
@@ -127,11 +165,7 @@ static int read_fault(const struct fabric_yaml *yaml, const struct fabric_yaml_n
     fault->layer = (uint32_t)layer;
     fault->hop = (uint32_t)hop;
     fault->byte = (uint32_t)byte;
-    fault->xor_mask = (uint32_t)xor_mask;
     fault->rank = (uint32_t)rank;
-    if (fault->kind == SIM_FAULT_CORRUPT && xor_mask == 0)
-        return fabric_yaml_refuse(yaml, fabric_yaml_find(item, "xor"), "must change a bit", err,
-                                  err_len);
     return 0;
 }
 

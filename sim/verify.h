@@ -33,6 +33,7 @@ struct sim_verify_report {
     char first_case[SIM_CASE_NAME_MAX]; /* "" when none failed. */
     struct sim_mismatch first;          /* Its first difference; the row pointers are NULL. */
     uint64_t first_mismatches;          /* Rows and entries that differ in that case. */
+    uint32_t one_sided;                 /* Folders: sim_comparison.one_sided, over all cases. */
 };
 
 typedef void (*sim_verify_progress_fn)(void *context, uint64_t done, uint64_t cases);
@@ -51,7 +52,9 @@ int sim_verify_golden(const char *folder, const struct sim_backend_ops *backend,
 bool sim_verify_note(struct sim_verify_report *report, const char *where, const char *text);
 
 /* Two folders in the capture format, case by case and bit by bit, each key of each. A case or
- * key that only one side has is a difference. Settings of a case must agree, or -1. */
+ * key that only one side has is a difference, but for a low-latency tag (bf16., fp8., fp8r.,
+ * ue8m0.) that a side's case has not at all: that is not compared, and told in one_sided. Settings
+ * of a case must agree, or -1. */
 int sim_diff_folders(const char *a_folder, const char *b_folder, struct sim_verify_report *report,
                      bool *usage, char *err, size_t err_len);
 

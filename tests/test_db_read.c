@@ -418,6 +418,37 @@ START_TEST(a_file_from_before_a_table_was_added_gets_it)
 }
 END_TEST
 
+/* SQLite would call it empty and write over it. */
+START_TEST(a_file_of_one_byte_is_no_database_to_append_to)
+{
+    const char *path = test_write(test_temp_dir(), "byte", "x", 1);
+    bool broken = false;
+    ck_assert_ptr_null(trace_db_open(path, 100, &broken, err, sizeof err));
+    ck_assert(broken);
+    ck_assert_msg(strstr(err, "byte: not an epsim database: file is not a database") != NULL, "%s",
+                  err);
+    ck_assert_str_eq(test_read(path, NULL), "x");
+}
+END_TEST
+
+START_TEST(behind_the_last_run_number_there_is_no_next)
+{
+    const char *path = test_join(test_temp_dir(), "run.db");
+    bool broken = false;
+    struct trace_db *db = trace_db_open(path, 100, &broken, err, sizeof err);
+    ck_assert_msg(db != NULL, "%s", err);
+    trace_db_close(db);
+    db_execute(path, "INSERT INTO run (run, tool_version, command, settings_json, settings_digest, "
+                     "seed, started_utc) VALUES (9223372036854775807, '', '', '{}', "
+                     "'0123456789abcdef', 1, '')");
+    ck_assert_ptr_null(trace_db_open(path, 100, &broken, err, sizeof err));
+    ck_assert(broken);
+    ck_assert_msg(strstr(err, "run 9223372036854775807 is the last number there is") != NULL, "%s",
+                  err);
+    ck_assert_str_eq(db_ask(path, "SELECT count(*) FROM run"), "1");
+}
+END_TEST
+
 Suite *db_read_suite(void)
 {
     TCase *tcase = tcase_create("db_read");
@@ -437,6 +468,8 @@ Suite *db_read_suite(void)
     tcase_add_test(tcase, a_read_only_folder_is_enough);
     tcase_add_loop_test(tcase, damage_is_refused_or_read_but_never_more, 0, 6);
     Suite *suite = suite_create("db_read");
+    tcase_add_test(tcase, a_file_of_one_byte_is_no_database_to_append_to);
+    tcase_add_test(tcase, behind_the_last_run_number_there_is_no_next);
     suite_add_tcase(suite, tcase);
     return suite;
 }

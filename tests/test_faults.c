@@ -200,6 +200,44 @@ START_TEST(a_fault_on_a_message_that_does_not_exist_is_refused)
 }
 END_TEST
 
+/* What a fault says of itself, and what is said of it; "" = fine. */
+static const struct {
+    const char *fields, *says;
+} scenarios[] = {
+    {"kind: corrupt, byte: 3, xor: 0x41", ""},
+    {"kind: corrupt, byte: 3, xor: 65", ""},
+    {"kind: corrupt, byte: 3, xor: 0XfF", ""},
+    {"kind: corrupt, xor: 0", "must be 1 to 255, or 0x1 to 0xff"},
+    {"kind: corrupt, xor: 0x0", "must be 1 to 255, or 0x1 to 0xff"},
+    {"kind: corrupt, xor: 0x100", "must be 1 to 255, or 0x1 to 0xff"},
+    {"kind: corrupt, xor: 0x", "must be 1 to 255, or 0x1 to 0xff"},
+    {"kind: corrupt, xor: 0x4g", "must be 1 to 255, or 0x1 to 0xff"},
+    {"kind: drop, source: 1, token: 2, expert: 3, peer: 1, hop: 1", ""},
+    {"kind: drop, xor: 1", "xor: 1: is no field of a fault of kind drop"},
+    {"kind: late, byte: 1", "is no field of a fault of kind late"},
+    {"kind: double, other_token: 1", "is no field of a fault of kind double"},
+    {"kind: swap, other_source: 1, other_token: 1, other_expert: 2", ""},
+    {"kind: swap, us: 3", "is no field of a fault of kind swap"},
+    {"kind: delay, rank: 1, us: 3", ""},
+    {"kind: delay, rank: 1, token: 3", "is no field of a fault of kind delay"},
+    {"kind: drop, speed: 3", "is no field of a fault"},
+};
+
+START_TEST(a_scenario_takes_the_fields_of_its_kind)
+{
+    struct sim_scenario scenario;
+    const char *text = test_format("faults:\n- {%s}\n", scenarios[_i].fields);
+    const char *path = test_write_text(test_temp_dir(), "fault.yaml", text);
+    const bool fine = scenarios[_i].says[0] == '\0';
+    const int status = sim_scenario_load(path, &scenario, err, sizeof err);
+    ck_assert_msg((status == 0) == fine, "%s: %s", scenarios[_i].fields, status == 0 ? "" : err);
+    if (!fine)
+        ck_assert_msg(strstr(err, scenarios[_i].says) != NULL, "'%s' does not say '%s'", err,
+                      scenarios[_i].says);
+    if (_i < 2) ck_assert_uint_eq(scenario.faults[0].xor_mask, 0x41);
+}
+END_TEST
+
 Suite *faults_suite(void)
 {
     Suite *suite = suite_create("faults");
@@ -216,6 +254,8 @@ Suite *faults_suite(void)
     tcase_add_test(tests, a_list_of_wrong_rows_ends_but_its_digest_goes_on);
     tcase_add_test(tests, a_corrupted_byte_is_named_to_the_channel);
     tcase_add_test(tests, a_fault_on_a_message_that_does_not_exist_is_refused);
+    tcase_add_loop_test(tests, a_scenario_takes_the_fields_of_its_kind, 0,
+                        sizeof scenarios / sizeof scenarios[0]);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -8,6 +8,8 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "sim/compare.h"
 #include "sim/expect.h"
 #include "sim/verify.h"
@@ -174,7 +176,8 @@ END_TEST
 /* A copy of an in-tree case in a new folder; edit(tensor, data) may change each tensor. */
 typedef void (*edit_fn)(uint32_t rank, const struct sim_tensor *tensor, uint8_t *data);
 
-static const char *copy_case(const char *name, edit_fn edit)
+/* The same without the tensors whose names begin with left_out. */
+static const char *copy_part(const char *name, edit_fn edit, const char *left_out)
 {
     const char *folder = test_temp_dir();
     struct sim_capture capture, copy;
@@ -187,6 +190,7 @@ static const char *copy_case(const char *name, edit_fn edit)
 
         for (size_t i = 0; i < capture.rank[r].count; i++) {
             const struct sim_tensor *from = &capture.rank[r].tensors[i];
+            if (left_out != NULL && strncmp(from->name, left_out, strlen(left_out)) == 0) continue;
             uint8_t *to = (uint8_t *)sim_capture_add(&copy, r, from->name, from->dtype, from->axes,
                                                      from->shape, err, sizeof(err));
 
@@ -202,6 +206,11 @@ static const char *copy_case(const char *name, edit_fn edit)
     sim_capture_close(&copy);
     sim_capture_close(&capture);
     return folder;
+}
+
+static const char *copy_case(const char *name, edit_fn edit)
+{
+    return copy_part(name, edit, NULL);
 }
 
 static int64_t number(const json_t *json, const char *key)
@@ -224,6 +233,46 @@ static void edit_fp8(uint32_t rank, const struct sim_tensor *tensor, uint8_t *da
 {
     if (rank == 1 && strcmp(tensor->name, "fp8.e3.x") == 0) data[1 * 2048 + 77] ^= 1;
 }
+
+START_TEST(folders_may_differ_in_which_dispatches_they_captured)
+{
+    const char *whole = copy_case("ll_ep2_masked", NULL);
+    const char *part = copy_part("ll_ep2_masked", NULL, "bf16.");
+    const char *torn = copy_part("ll_ep2_masked", NULL, "bf16.count");
+    struct test_output output;
+
+    ck_assert_int_eq(TEST_EPSIM(&output, "diff", whole, part, "--json"), 0);
+    json_t *json = json_loads(output.out, 0, NULL);
+    const json_t *left = json_object_get(json, "not_compared");
+    ck_assert_uint_eq(json_array_size(left), 1);
+    ck_assert_str_eq(json_string_value(json_array_get(left, 0)), "bf16");
+    json_decref(json);
+    ck_assert_int_eq(TEST_EPSIM(&output, "diff", part, whole), 0);
+    ck_assert_ptr_nonnull(strstr(output.out, "not compared: bf16.*"));
+    ck_assert_int_eq(TEST_EPSIM(&output, "diff", whole, torn), 1); /* It has some of them. */
+    ck_assert_ptr_nonnull(strstr(output.out, "bf16.count"));
+}
+END_TEST
+
+START_TEST(links_that_lead_back_are_not_followed)
+{
+    const char *folder = copy_case("ll_ep2_masked", NULL);
+    const char *below = test_join(folder, "below");
+    struct sim_case_list list;
+    char err[512] = "";
+
+    ck_assert_int_eq(mkdir(below, 0777), 0);
+    ck_assert_int_eq(symlink("..", test_join(below, "up")), 0);
+    ck_assert_int_eq(symlink(folder, test_join(below, "top")), 0);
+    ck_assert_int_eq(symlink(".", test_join(folder, "here")), 0);
+    ck_assert_int_eq(symlink(test_tree_path("tests/golden"), test_join(below, "aside")), 0);
+    ck_assert_int_eq(sim_case_list(folder, true, &list, err, sizeof(err)), 0);
+    ck_assert_uint_eq(list.count, 4); /* Its own, and three by the one link that leads elsewhere. */
+    ck_assert_str_eq(list.places[0].label, "below/aside/ll_ep2_masked");
+    ck_assert_str_eq(list.places[3].label, "ll_ep2_masked");
+    sim_case_list_free(&list);
+}
+END_TEST
 
 START_TEST(the_command_names_the_place_in_json)
 {
@@ -388,6 +437,8 @@ Suite *golden_suite(void)
     tcase_add_test(tcase, a_backend_that_is_wrong_once_fails);
     tcase_add_loop_test(tcase, a_flipped_bit_in_any_tensor_is_found_there, 0, 3);
     tcase_add_loop_test(tcase, every_key_of_the_captures_is_documented, 0, 3);
+    tcase_add_test(tcase, folders_may_differ_in_which_dispatches_they_captured);
+    tcase_add_test(tcase, links_that_lead_back_are_not_followed);
     tcase_add_test(tcase, the_command_names_the_place_in_json);
     tcase_add_test(tcase, rows_in_each_others_place_are_named);
     tcase_add_test(tcase, a_missing_rank_is_a_broken_question);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "sim/diff.h"
+#include "sim/expect.h"
 #include "sim/verify.h"
 #include "tools/commands.h"
 #include "tools/report_mismatch.h"
@@ -245,13 +246,21 @@ static int diff_folders(const struct command_line *line)
         return command_fail(&SPEC, usage ? EXIT_USAGE : EXIT_ENVIRONMENT, err);
     status = report.failed > 0 ? EXIT_NO : EXIT_OK;
     if (line->json) {
-        json_t *json = json_pack("{s:b, s:I, s:I, s:o}", "same", status == EXIT_OK, "cases",
-                                 (json_int_t)report.cases, "differ", (json_int_t)report.failed,
-                                 "first_difference", mismatch_json(&report));
+        json_t *one_sided = json_array();
+        for (uint32_t t = 0; t < SIM_LL_TAGS; t++)
+            if ((report.one_sided >> t & 1) != 0)
+                json_array_append_new(one_sided, json_string(sim_ll_tag(t)->name));
+        json_t *json =
+            json_pack("{s:b, s:I, s:I, s:o, s:o}", "same", status == EXIT_OK, "cases",
+                      (json_int_t)report.cases, "differ", (json_int_t)report.failed,
+                      "first_difference", mismatch_json(&report), "not_compared", one_sided);
         const int printed = command_print_json(json);
         return printed != EXIT_OK ? printed : status;
     }
     if (report.failed > 0) mismatch_print(&report, stdout);
+    for (uint32_t t = 0; t < SIM_LL_TAGS; t++)
+        if ((report.one_sided >> t & 1) != 0)
+            printf("not compared: %s.*, which one side has not at all\n", sim_ll_tag(t)->name);
     printf("%" PRIu64 " cases: %" PRIu64 " equal, %" PRIu64 " differ (expected: A, actual: B)\n",
            report.cases, report.passed, report.failed);
     return status;

@@ -76,8 +76,9 @@ main_job() # main_job NAME BACKEND OPTION...
 wrong_of() { sed -n 's/^wrong .* //p' "$out/$1.log"; }
 fault() # fault KIND STAGE MODE OPTION...: both backends list the same wrong rows
 {
-    local name=$1-$2-$3 file=$out/$1-$2-$3.yaml backend wrong
-    echo "faults: [{kind: $1, layer: 1, stage: $2, source: 1, token: 5, byte: 64, xor: 9}]" >"$file"
+    local name=$1-$2-$3 file=$out/$1-$2-$3.yaml backend wrong how=
+    [ "$1" = corrupt ] && how=', byte: 64, xor: 0x9'
+    echo "faults: [{kind: $1, layer: 1, stage: $2, source: 1, token: 5$how}]" >"$file"
     for backend in ref cuda; do
         options=("${@:4}")
         [ $backend = ref ] && options=()

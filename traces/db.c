@@ -103,6 +103,22 @@ static int lock_file(struct trace_db *db, uint32_t wait_ms, char *err, size_t er
     }
 }
 
+/* SQLite takes a file of less than a page for an empty one and would write over it: what is not
+ * empty must begin as a database does. */
+static int check_beginning(struct trace_db *db, char *err, size_t err_len)
+{
+    static const char magic[16] = "SQLite format 3"; /* With its NUL. */
+    char found[sizeof magic];
+    const ssize_t bytes = pread(db->lock_fd, found, sizeof found, 0);
+
+    if (bytes == 0) return 0;
+    if (bytes == (ssize_t)sizeof found && memcmp(found, magic, sizeof magic) == 0) return 0;
+    if (bytes < 0)
+        return trace_fail(err, err_len, "%s: cannot read it: %s", db->path, strerror(errno));
+    db->broken = true;
+    return trace_fail(err, err_len, "%s: not an epsim database: file is not a database", db->path);
+}
+
 static int open_sqlite(struct trace_db *db, uint32_t wait_ms, char *err, size_t err_len)
 {
     /* SQLite gives names like ":memory:" a meaning of their own; a path with a slash has none. */
@@ -131,7 +147,7 @@ static int open_sqlite(struct trace_db *db, uint32_t wait_ms, char *err, size_t 
 /* Make the tables in an empty file, or make sure that they are ours. */
 static int make_or_check_schema(struct trace_db *db, char *err, size_t err_len)
 {
-    int64_t version = 0, objects = 0, ours = 0;
+    int64_t version = 0, objects = 0, ours = 0, last = 0;
     if (execute(db, "BEGIN IMMEDIATE", "cannot lock it", err, err_len) != 0) return -1;
     if (query_int(db, "PRAGMA user_version", &version, err, err_len) != 0 ||
         query_int(db, "SELECT count(*) FROM sqlite_schema", &objects, err, err_len) != 0 ||
@@ -150,6 +166,15 @@ static int make_or_check_schema(struct trace_db *db, char *err, size_t err_len)
     if ((version == 0 || ours > 0) &&
         execute(db, embedded_schema[0].text, "cannot make the tables", err, err_len) != 0)
         return -1;
+    if ((version == 0 || ours > 0) &&
+        query_int(db, "SELECT coalesce(max(run), 0) FROM run", &last, err, err_len) != 0)
+        return -1;
+    if (last == INT64_MAX) { /* SQLite would number the next run at random. */
+        db->broken = true;
+        return trace_fail(err, err_len,
+                          "%s: run %lld is the last number there is: use another file", db->path,
+                          (long long)last);
+    }
     if (version == 0) {
         char pragma[64];
         snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", TRACE_DB_VERSION);
@@ -186,6 +211,7 @@ struct trace_db *trace_db_open(const char *path, uint32_t wait_ms, bool *broken,
         goto close_db;
     }
     if (lock_file(db, wait_ms, err, err_len) != 0) goto close_db;
+    if (check_beginning(db, err, err_len) != 0) goto close_db;
     if (open_sqlite(db, wait_ms, err, err_len) != 0) goto close_db;
     if (make_or_check_schema(db, err, err_len) != 0) goto close_db;
     if (prepare_inserts(db, err, err_len) != 0) goto close_db;
