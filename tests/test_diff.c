@@ -145,6 +145,81 @@ START_TEST(a_folder_of_captures_equals_itself)
 }
 END_TEST
 
+/* The entry of a list whose op and second key have these values. */
+static const json_t *entry(const json_t *json, const char *list, const char *op, const char *key,
+                           const char *value)
+{
+    const json_t *all = json_object_get(json, list);
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *one = json_array_get(all, i);
+        if (strcmp(json_string_value(json_object_get(one, "op")), op) != 0) continue;
+        if (key == NULL || strcmp(json_string_value(json_object_get(one, key)), value) == 0)
+            return one;
+    }
+    ck_abort_msg("no %s of %s in %s", value != NULL ? value : "entry", op, list);
+    return NULL;
+}
+
+static int64_t figure(const json_t *one, const char *side, const char *key)
+{
+    const json_t *value = json_object_get(json_object_get(one, side), key);
+    ck_assert_msg(json_is_integer(value), "%s.%s", side, key);
+    return json_integer_value(value);
+}
+
+START_TEST(settings_stages_resources_and_parts_stand_side_by_side)
+{
+    const char *db = test_join(test_temp_dir(), "run.db");
+    struct test_output output;
+    ck_assert_int_eq(RUN(&output, db, "--steps", "1", "--explain"), 0);
+    ck_assert_int_eq(RUN(&output, db, "--steps", "1", "--explain", "--skew", "late:1:300"), 0);
+    json_t *json = diff(run_name(db, 1), db, 1);
+    const json_t *settings = json_object_get(json, "settings");
+    ck_assert_uint_eq(json_object_size(settings), 1);
+    const json_t *skew = json_object_get(settings, "skew");
+    ck_assert_str_eq(json_string_value(json_object_get(skew, "a")), "none");
+    ck_assert_str_eq(json_string_value(json_object_get(skew, "b")), "late:1:300");
+
+    /* The three others spin for rank 1, 300 us late, in their dispatch. */
+    const json_t *stage = entry(json, "stages", "dispatch", NULL, NULL);
+    const int64_t more_ps = figure(stage, "b", "ps") - figure(stage, "a", "ps");
+    ck_assert_int_gt(more_ps, 290000000);
+    ck_assert_int_le(more_ps, 300000000);
+    const json_t *wait = entry(json, "parts", "dispatch", "part", "wait");
+    ck_assert_int_gt(figure(wait, "b", "ps"), 290000000);
+    ck_assert_int_eq(figure(wait, "a", "ps"), 0); /* A part that is not there is 0. */
+    /* The same rows both times. */
+    const json_t *port = entry(json, "resources", "dispatch", "resource", "nvlink.out");
+    ck_assert_int_gt(figure(port, "a", "bytes"), 0);
+    ck_assert_int_eq(figure(port, "a", "bytes"), figure(port, "b", "bytes"));
+    ck_assert_int_gt(figure(port, "a", "ps"), 0);
+    json_decref(json);
+    TEST_EPSIM(&output, "diff", run_name(db, 1), db);
+    ck_assert_ptr_nonnull(strstr(output.out, "\nsetting   skew: A none, B late:1:300\n"));
+}
+END_TEST
+
+START_TEST(parts_of_a_run_sum_to_its_stages)
+{
+    static const char *const OPS[] = {"dispatch", "combine"};
+    const char *db = test_join(test_temp_dir(), "run.db");
+    struct test_output output;
+    ck_assert_int_eq(RUN(&output, db, "--steps", "1", "--explain"), 0);
+    json_t *json = diff(db, db, 0);
+    for (int d = 0; d < 2; d++) {
+        const json_t *parts = json_object_get(json, "parts");
+        int64_t sum_ps = 0;
+        for (size_t i = 0; i < json_array_size(parts); i++) {
+            const json_t *one = json_array_get(parts, i);
+            if (strcmp(json_string_value(json_object_get(one, "op")), OPS[d]) == 0)
+                sum_ps += figure(one, "a", "ps");
+        }
+        ck_assert_int_eq(sum_ps, figure(entry(json, "stages", OPS[d], NULL, NULL), "a", "ps"));
+    }
+    json_decref(json);
+}
+END_TEST
+
 Suite *diff_suite(void)
 {
     Suite *suite = suite_create("diff");
@@ -155,6 +230,8 @@ Suite *diff_suite(void)
     tcase_add_test(tests, a_trace_that_has_changed_since_is_named);
     tcase_add_test(tests, broken_databases_and_unlike_arguments_are_refused);
     tcase_add_test(tests, a_folder_of_captures_equals_itself);
+    tcase_add_test(tests, settings_stages_resources_and_parts_stand_side_by_side);
+    tcase_add_test(tests, parts_of_a_run_sum_to_its_stages);
     suite_add_tcase(suite, tests);
     return suite;
 }

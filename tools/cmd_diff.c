@@ -9,6 +9,7 @@
 #include "sim/expect.h"
 #include "sim/verify.h"
 #include "tools/commands.h"
+#include "tools/diff_totals.h"
 #include "tools/report_mismatch.h"
 #include "tools/table.h"
 
@@ -16,7 +17,9 @@ static const struct command_spec SPEC = {
     .name = "diff",
     .arguments = "A B",
     .summary = "Two runs (FILE is its last, FILE#N run N): the first result that differs, down to "
-               "the bits,\nand times side by side. Two folders in the capture format: key by key.",
+               "the bits,\nwhat their settings do not share, and times side by side: by stage, "
+               "resource, part and "
+               "layer. Two folders in the capture format: key by key.",
     .example = "epsim diff before.db after.db",
     .arguments_min = 2,
     .arguments_max = 2,
@@ -174,8 +177,14 @@ static int print_all(const struct command_line *line, struct trace_reader *reade
                      const struct sim_diff *diff)
 {
     struct times times = {{NULL, NULL}, {0, 0}};
+    struct diff_totals totals;
     char err[512];
     int status = same_runs(readers, diff) ? EXIT_OK : EXIT_NO;
+
+    if (diff_totals_open(readers, &totals, err, sizeof err) != 0) {
+        status = command_fail(&SPEC, EXIT_USAGE, err);
+        goto free_times;
+    }
 
     for (int s = 0; s < 2; s++) {
         if (trace_reader_op_times(readers[s], &times.rows[s], &times.count[s], err, sizeof err) ==
@@ -191,6 +200,7 @@ static int print_all(const struct command_line *line, struct trace_reader *reade
                                  (json_int_t)diff->digests.only_b, "first_difference",
                                  diff->digests.differs ? difference_json(diff) : json_null(),
                                  "times", times_json(&times));
+        diff_totals_json(&totals, json);
         if (command_print_json(json) != EXIT_OK) status = EXIT_ENVIRONMENT;
     } else {
         for (int s = 0; s < 2; s++) {
@@ -201,11 +211,13 @@ static int print_all(const struct command_line *line, struct trace_reader *reade
                    run->complete ? "" : ", incomplete");
         }
         print_difference(diff);
-        puts("\ntimes are modelled: mean and largest over steps, slowest rank");
+        diff_totals_print(&totals);
+        puts("\nby layer, modelled: mean and largest over steps, slowest rank");
         print_times(&times);
     }
 free_times:
     for (int s = 0; s < 2; s++) free(times.rows[s]);
+    diff_totals_close(&totals);
     return status;
 }
 

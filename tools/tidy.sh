@@ -23,7 +23,7 @@ alloc_files='sim/accuracy.c sim/bench_engine.c sim/bench_ref.c sim/bench_sim.c s
     sim/expect.c sim/expect_ll.c
     sim/expect_normal.c sim/explain.c sim/fit.c sim/inputs.c sim/measured.c sim/predict.c
     sim/replica.c sim/rules_routing.c sim/summary.c sim/sweep.c sim/verify.c sim/what_if.c
-    traces/db_compare.c
+    traces/db_compare.c traces/db_totals.c
     traces/db_read.c traces/safetensors.c traces/safetensors_write.c'
 # ...and in these functions: a pool that doubles, or what one exchange needs before its events.
 alloc_exceptions='fabric/yaml.c:take sim/engine_queue.c:heap_push sim/engine_queue.c:fresh_node

@@ -88,6 +88,27 @@ struct trace_op_time { /* Of the slowest rank in each step. */
 int trace_reader_op_times(struct trace_reader *reader, struct trace_op_time **times, size_t *count,
                           char *err, size_t err_len);
 
+/* What a run's times are made of, added up over its layers. */
+enum trace_totals {
+    TRACE_TOTALS_STAGE, /* By op: time of the slowest rank, summed over layers, mean over steps. */
+    TRACE_TOTALS_RESOURCE, /* By op and resource of a rank ("nic.out"): mean over layers and steps
+                              of the busiest rank's; bytes and stalls of all ranks per step. */
+    TRACE_TOTALS_PART      /* By op and part of attribution: of the slowest rank, like STAGE. */
+};
+
+struct trace_total { /* Sorted by op, then name. Unprintable bytes read as '?'. */
+    char op[32];
+    char name[40];       /* Resource or part; "" for stages. */
+    int64_t ps;          /* Only parts may lie below 0. */
+    uint64_t bytes;      /* Resources, else 0. */
+    uint64_t stall_ps;   /* Resources: summed over those who waited. */
+    uint64_t queue_peak; /* Resources. */
+};
+
+/* The array is the caller's to free; *count may be 0: the run did not record it. 0, or -1. */
+int trace_reader_totals(struct trace_reader *reader, enum trace_totals what,
+                        struct trace_total **totals, size_t *count, char *err, size_t err_len);
+
 #ifdef __cplusplus
 }
 #endif
