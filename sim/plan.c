@@ -110,6 +110,32 @@ static void note_idle_knobs(struct sim_plan *plan)
         note(plan, "--qp-depth %s does nothing: no row goes by NIC", settings->qp_depth);
 }
 
+/* Experts of the model, or places for their replicas. */
+static int choose_experts(struct sim_plan *plan, char *err, size_t err_len)
+{
+    const uint32_t places = plan->settings.eplb;
+    plan->logical_experts = plan->experts = plan->model.experts;
+    if (places == 0) return 0;
+    if (places < plan->model.experts || places % plan->ranks != 0) {
+        snprintf(err, err_len,
+                 "--eplb: %" PRIu32 ": must be at least the %" PRIu32
+                 " experts of %s and a multiple of --ep %" PRIu32,
+                 places, plan->model.experts, plan->model.name, plan->ranks);
+        return -1;
+    }
+    if (plan->expert == SIM_EXPERT_MLP) {
+        snprintf(err, err_len,
+                 "--eplb: replicas share weights, which --expert mlp draws by place: "
+                 "must be standin or identity");
+        return -1;
+    }
+    plan->experts = places;
+    note(plan,
+         "%" PRIu32 " experts in %" PRIu32 " places, replicas chosen %s: expert ids are places",
+         plan->logical_experts, places, plan->settings.replica);
+    return 0;
+}
+
 /* When ranks start, and whether their kernels come in halves. */
 static int choose_starts(struct sim_plan *plan, char *err, size_t err_len)
 {
@@ -141,6 +167,7 @@ static int check_rules(struct sim_plan *plan, char *err, size_t err_len)
     input.mode = plan->mode;
     input.hidden = plan->hidden;
     input.topk = plan->topk;
+    input.experts = plan->experts;
     plan->nodes = input.nodes;
     plan->qp_depth = input.qp_depth;
     sim_rules_check(&input, rules);
@@ -237,7 +264,7 @@ int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, ui
         return -1;
     if (choose_mode(plan, err, err_len) != 0) return -1;
     plan->ranks = settings->ep;
-    plan->experts = plan->model.experts;
+    if (choose_experts(plan, err, err_len) != 0) return -1;
     plan->topk = trace_topk > 0 ? trace_topk : plan->model.topk;
     plan->hidden = plan->model.hidden_padded;
     if (plan->hidden != plan->model.hidden)

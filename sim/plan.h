@@ -32,9 +32,10 @@ struct sim_plan {
     enum ref_recipe recipe;
     enum sim_expert expert;
     uint32_t ranks, ranks_per_node, nodes;
-    uint32_t experts;
-    uint32_t topk;   /* Columns of the routing: the trace's, or the model's. */
-    uint32_t hidden; /* What kernels carry: the model's, padded where no kernel has it. */
+    uint32_t experts; /* As kernels count them: places, with --eplb more than the model's. */
+    uint32_t logical_experts; /* The model's, which the router names. */
+    uint32_t topk;            /* Columns of the routing: the trace's, or the model's. */
+    uint32_t hidden;          /* What kernels carry: the model's, padded where no kernel has it. */
     uint32_t qp_depth;
     uint32_t tokens[SIM_RANKS_MAX];
     uint32_t capacity[SIM_RANKS_MAX];

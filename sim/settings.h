@@ -28,7 +28,11 @@ struct sim_settings {
     char overlap[24];
     char routing[SIM_PATH_MAX]; /* A generator's name, or a trace's path. */
     char offsets[SIM_PATH_MAX];
-    char weights[SIM_PATH_MAX]; /* none | FILE */
+    char weights[SIM_PATH_MAX];      /* none | FILE */
+    uint32_t eplb;                   /* Places for experts in all; 0 = one for each, in order. */
+    char eplb_weights[SIM_PATH_MAX]; /* "" = counts of the routing that is played. */
+    uint32_t eplb_groups;
+    char replica[16]; /* static | row-mod | row-hash */
     char after[16];
     char fabric_routing[16];     /* ideal | static | adaptive */
     char congestion_control[16]; /* ideal | on | off */

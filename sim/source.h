@@ -8,6 +8,7 @@
 #include "traces/routing.h"
 
 struct sim_source;
+struct sim_placement;
 
 /* Open the trace that the settings name; its axes are then passed to sim_plan_make. NULL with
  * err. For a generator: a source without a trace (sim_source_trace is NULL). */
@@ -22,9 +23,12 @@ int sim_source_start(struct sim_source *source, const struct sim_plan *plan, cha
 void sim_source_describe(const struct sim_source *source, char *text, size_t text_len);
 
 /* Choices and weights of all ranks' tokens in one MoE layer of the current step:
- * topk_idx [tokens][topk], weights [tokens][topk] (1 / topk where the trace has none). */
+ * topk_idx [tokens][topk] (places, with --eplb), weights [tokens][topk] (1 / topk where the trace
+ * has none). */
 void sim_source_layer(const struct sim_source *source, uint32_t layer, int64_t *topk_idx,
                       float *weights);
+/* Where replicas stand, with --eplb; else NULL. After start. */
+const struct sim_placement *sim_source_placement(const struct sim_source *source);
 void sim_source_advance(struct sim_source *source); /* To the next step. */
 void sim_source_close(struct sim_source *source);   /* NULL is fine. */
 

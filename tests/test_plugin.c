@@ -148,7 +148,7 @@ START_TEST(a_lost_message_is_no_question_to_a_plugin_without_phases)
 {
     struct test_output output;
     ck_assert_int_eq(run_faulty(drop, plugin("example"), &output), 2);
-    ck_assert_msg(strstr(output.err, "fault 0 (drop)") != NULL, "%s", output.err);
+    ck_assert_msg(strstr(output.err, "fault 1 (drop)") != NULL, "%s", output.err);
     ck_assert_msg(strstr(output.err, "has no phase operations") != NULL, "%s", output.err);
     ck_assert_int_eq(run_faulty("faults:\n- {kind: delay, layer: 0, rank: 1, us: 5}\n",
                                 plugin("example"), &output),

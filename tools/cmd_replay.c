@@ -45,6 +45,10 @@ static const char *const OPTIONS[] = {"offsets",
                                       "fabric-routing",
                                       "congestion-control",
                                       "background",
+                                      "eplb",
+                                      "eplb-weights",
+                                      "eplb-groups",
+                                      "replica",
                                       NULL};
 
 static const struct command_spec SPEC = {

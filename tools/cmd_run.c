@@ -1,15 +1,22 @@
 /* tools/cmd_run.c - `epsim run`: steps with generated routing. */
 #include "tools/play.h"
 
-static const char *const OPTIONS[] = {
-    "model",      "machine",  "ep",      "nodes",        "mode",           "recipe",
-    "tokens",     "capacity", "steps",   "layers",       "routing",        "qp-depth",
-    "sms",        "expert",   "backend", "after",        "allow",          "scenario",
-    "skew",       "hook",     "detail",  "overlap",      "context",        "phase",
-    "verify",     "prompt",   "attn-tp", "attention",    "gather",         "padding",
-    "gemm",       "comm-sms", "seed",    "threads",      "transport",      "gpus",
-    "mapping",    "host-mib", "gpu-mib", "time-limit-s", "fabric-routing", "congestion-control",
-    "background", NULL};
+static const char *const OPTIONS[] = {"model",        "machine",        "ep",
+                                      "nodes",        "mode",           "recipe",
+                                      "tokens",       "capacity",       "steps",
+                                      "layers",       "routing",        "qp-depth",
+                                      "sms",          "expert",         "backend",
+                                      "after",        "allow",          "scenario",
+                                      "skew",         "hook",           "detail",
+                                      "overlap",      "context",        "phase",
+                                      "verify",       "prompt",         "attn-tp",
+                                      "attention",    "gather",         "padding",
+                                      "gemm",         "comm-sms",       "seed",
+                                      "threads",      "transport",      "gpus",
+                                      "mapping",      "host-mib",       "gpu-mib",
+                                      "time-limit-s", "fabric-routing", "congestion-control",
+                                      "background",   "eplb",           "eplb-weights",
+                                      "eplb-groups",  "replica",        NULL};
 
 static const struct command_spec SPEC = {
     .name = "run",

@@ -117,7 +117,7 @@ static int check_plugin(struct play *play)
         snprintf(play->err, sizeof play->err,
                  "%.256s: fault %" PRIu32 " (%s): %.256s has no phase operations, so no messages: "
                  "only delays",
-                 plan->settings.scenario, f, sim_fault_name(scenario->faults[f].kind),
+                 plan->settings.scenario, f + 1, sim_fault_name(scenario->faults[f].kind),
                  plan->settings.backend);
         return -1;
     }
