@@ -275,6 +275,9 @@ DEMO_REPLAY := $(BUILD)/epsim replay $(DEMO)/topk_ids.npy --offsets $(DEMO)/offs
     --weights none --model gpt-oss-20b --machine h200-hgx --ep 8 --mode ll --batch 16 --steps 8 \
     --backend ref --db $(DEMO)/run.db
 
+study-glm: $(BUILD)/epsim ## EP8, EP16 or EP32 for the article's GLM? $(BUILD)/study-glm/index.html
+	$(Q)tools/study_glm.sh $(BUILD)/epsim $(BUILD)/study-glm
+
 demo: setup ## set up, build, replay a small generated trace and say where its database is
 	+@$(again) $(BUILD)/epsim $(BUILD)/demo-trace
 	@mkdir -p $(DEMO) && rm -f $(DEMO)/run.db && $(BUILD)/demo-trace $(DEMO)
@@ -334,4 +337,4 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 FORCE:
-.PHONY: machines machines-same fitted all objects plugin-example runner setup test test-gpu check-one long asan fuzz fuzz-programs demo bench-peers same-digests tidy install install-files clean help FORCE
+.PHONY: machines machines-same fitted all objects plugin-example runner setup test test-gpu check-one long asan fuzz fuzz-programs demo bench-peers same-digests tidy install install-files clean help FORCE study-glm

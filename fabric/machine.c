@@ -41,6 +41,7 @@ static const struct fabric_field fields[] = {
     FIELD(paced_ppm, 1, 1000000, false),
     FIELD(lane_ppm, 1, 1000000, false),
     FIELD(background_burst_bytes, 1, HBM_MAX, false),
+    FIELD(gpu_hour_microusd, 0, UINT64_C(1000000000000), false), /* At most a million dollars. */
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 _Static_assert(sizeof fields / sizeof fields[0] <= (size_t)FABRIC_MACHINE_FIELDS,

@@ -50,6 +50,7 @@ struct fabric_machine {
     uint64_t nic_goodput_bytes_per_s;    /* Payload after headers. */
     uint64_t nic_flight_ps;              /* One way: both NICs and a leaf switch. */
     uint64_t nic_message_ps;             /* Per message at the NIC: 1 / message rate. */
+    uint64_t gpu_hour_microusd;          /* Price of a GPU for an hour; 0 = not said. */
     uint32_t sm_version;                 /* Compute capability x 10: 90 Hopper; 0 = not said. */
     /* Looked at when a run asks for them (fabric/network.h). */
     uint32_t leaf_nodes;             /* Nodes that share a leaf switch per rail. */

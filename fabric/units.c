@@ -37,6 +37,8 @@ static const struct spelling spellings[] = {
     {"_bytes", "_gbytes", {1000000000, 1}, 0},
     {"_ppm", "_ppm", {1, 1}, 0},
     {"_ppm", "_percent", {10000, 1}, 1},
+    {"_microusd", "_microusd", {1, 1}, 0},
+    {"_microusd", "_usd", {1000000, 1}, 1},
 };
 enum { SPELLINGS = sizeof spellings / sizeof spellings[0] };
 

@@ -24,7 +24,8 @@ bool sim_advise_is_condition(const struct sim_sweep *sweep, uint32_t axis)
 {
     assert(axis < sweep->axis_count);
     const char *option = sweep->axes[axis].option;
-    return strcmp(option, "tokens") == 0 || strcmp(option, "routing") == 0;
+    return strcmp(option, "tokens") == 0 || strcmp(option, "routing") == 0 ||
+           strcmp(option, "context") == 0;
 }
 
 uint32_t sim_advise_conditions(const struct sim_sweep *sweep)

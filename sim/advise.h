@@ -1,8 +1,8 @@
 /* sim/advise.h - which cell of a sweep is best, by how much, and what would change the answer.
  *
- * Axes are of two kinds. Conditions are what the users of a cluster bring (tokens, routing);
- * choices are what its owner decides (everything else). For every combination of conditions the
- * best combination of choices is found. Ties go to the lower cell. */
+ * Axes are of two kinds. Conditions are what the users of a cluster bring (tokens, context,
+ * routing); choices are what its owner decides (everything else). For every combination of
+ * conditions the best combination of choices is found. Ties go to the lower cell. */
 #ifndef SIM_ADVISE_H
 #define SIM_ADVISE_H
 

@@ -1,30 +1,34 @@
 /* sim/what_if.h - one question answered with few figures: these settings, how fast, how big?
  *
  * Plays the settings without moving bytes and condenses the run to what people compare: time by
- * layer and step, tokens per second and GPU, bytes by link class, memory of a rank, money. */
+ * layer and step, tokens per second and GPU, bytes by link class, memory of a rank, money. Where
+ * the settings ask for whole steps (sim_step_wanted) attention and experts are in the times. */
 #ifndef SIM_WHAT_IF_H
 #define SIM_WHAT_IF_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "sim/bytes.h"
 #include "sim/settings.h"
-#include "sim/traffic.h"
+#include "sim/step.h"
 
 struct sim_what_if {
     uint32_t ranks, nodes;
-    enum sim_mode mode;   /* LL or NORMAL: what auto became. */
-    uint64_t tokens;      /* Of all ranks in a step. */
-    uint32_t layers;      /* MoE layers played. */
-    uint64_t dispatch_ps; /* Of the slowest rank: median over steps, mean over layers. */
-    uint64_t combine_ps;
-    uint64_t layer_ps;         /* Both. */
-    uint64_t step_ps;          /* All layers, one step: mean over steps. */
-    struct sim_bytes bytes;    /* Of one step, all layers and ranks. */
-    uint64_t expert_ratio_ppm; /* Fullest expert over the mean one, mean over layers and steps. */
-    uint64_t buffer_bytes;     /* Communication buffers of one rank, by the library's formulas. */
-    uint64_t digest;
+    enum sim_mode mode; /* LL or NORMAL: what auto became. */
+    uint64_t tokens;    /* Of all ranks in a step. */
+    uint32_t layers;    /* MoE layers in step_ps. */
+    bool whole;         /* step_ps is a whole step, times is filled; else dispatch and combine. */
+    uint64_t dispatch_ps, combine_ps; /* In a MoE layer: whole steps mean over ranks and layers;
+                                         else the slowest rank's median over steps. */
+    uint64_t layer_ps, step_ps;
+    uint64_t wire_bytes[SIM_LINK_CLASSES]; /* Of one step, all layers and ranks. */
+    struct sim_step_times times;
+    struct sim_step_memory memory;
+    uint64_t kv_needed_tokens;  /* Of the fullest rank: its requests' contexts and new rows. */
+    bool fits;                  /* memory.kv_tokens holds them; true where no context is given. */
+    uint64_t gpu_hour_microusd; /* The machine's price; 0 = it has none. */
 };
 
 enum { SIM_WHAT_IF_REFUSED = -2 };

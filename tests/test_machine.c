@@ -58,8 +58,9 @@ START_TEST(every_number_of_a_preset_names_its_file)
         ck_assert_int_eq(fabric_machine_load(fabric_machine_preset(p), &machine, err, sizeof err),
                          0);
         for (size_t i = 0; fabric_machine_row(&machine, i, &row); i++)
-            ck_assert_msg(row.origin[0] != '\0', "%s: %s %s is said by nobody", machine.name,
-                          row.section, row.key);
+            ck_assert_msg(row.origin[0] != '\0' || strcmp(row.key, "gpu_hour_usd") == 0,
+                          "%s: %s %s is said by nobody",
+                          /* A price is the reader's own. */ machine.name, row.section, row.key);
     }
 }
 END_TEST

@@ -212,6 +212,50 @@ START_TEST(advice_names_the_best_and_what_another_choice_costs)
 }
 END_TEST
 
+START_TEST(a_cell_whose_cache_does_not_fit_is_no_advice)
+{
+    /* GLM article shape, EP8: 26 GB beside weights of 115 GB hold some 490,000 tokens of KV, so
+     * 64 requests with 4,096 each fit and 256 do not. */
+    json_t *json = SWEEP("--model", "glm-5.3-article", "--mode", "ll", "--ep", "8", "--context",
+                         "4096", "--tokens", "64,256", "--advise", "throughput");
+    const json_t *few = json_object_get(cell_of(json, 0), "result"),
+                 *many = json_object_get(cell_of(json, 1), "result");
+    ck_assert_int_eq(json_integer_value(json_object_get(few, "kv_needed_tokens")), 64 * 4097);
+    ck_assert_int_eq(json_integer_value(json_object_get(many, "kv_needed_tokens")), 256 * 4097);
+    ck_assert(json_is_true(json_object_get(few, "fits")));
+    ck_assert(json_is_false(json_object_get(many, "fits")));
+    const json_t *advice = json_object_get(json, "advice");
+    ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(advice, 0), "best")), 0);
+    ck_assert(json_is_null(json_object_get(json_array_get(advice, 1), "best")));
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(money_is_price_over_rate)
+{
+    const char *machine =
+        test_write_text(test_temp_dir(), "priced.yaml", "inherits: h200-hgx\ngpu_hour_usd: 2.5\n");
+    json_t *json = SWEEP("--ep", "2", "--machine", machine);
+    ck_assert_double_eq_tol(number_of(json, 0, "usd_per_million_tokens"),
+                            2.5e6 / 3600 / number_of(json, 0, "tokens_per_s_per_gpu"), 1e-9);
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(modes_cross_between_two_token_counts)
+{
+    json_t *json = SWEEP("--ep", "2", "--mode", "ll,normal", "--tokens", "8,1024");
+    const double gain_few = number_of(json, 2, "step_us") - number_of(json, 0, "step_us");
+    const double gain_many = number_of(json, 3, "step_us") - number_of(json, 1, "step_us");
+    ck_assert_double_gt(gain_few, 0);  /* Low latency wins with few tokens ... */
+    ck_assert_double_lt(gain_many, 0); /* ... and loses with many. */
+    const json_t *crossing = json_array_get(json_object_get(json, "crossovers"), 0);
+    ck_assert_double_eq_tol(json_number_value(json_object_get(crossing, "tokens")),
+                            8 + 1016 * gain_few / (gain_few - gain_many), 1e-6);
+    json_decref(json);
+}
+END_TEST
+
 START_TEST(advice_without_figures_says_so)
 {
     static const char *const axes[][2] = {{"ep", "8"}};
@@ -265,6 +309,9 @@ Suite *sweep_suite(void)
     tcase_add_test(tcase, a_sweep_goes_on_where_it_stopped);
     tcase_add_test(tcase, cells_of_an_edited_machine_file_are_played_again);
     tcase_add_test(tcase, advice_names_the_best_and_what_another_choice_costs);
+    tcase_add_test(tcase, a_cell_whose_cache_does_not_fit_is_no_advice);
+    tcase_add_test(tcase, money_is_price_over_rate);
+    tcase_add_test(tcase, modes_cross_between_two_token_counts);
     tcase_add_test(tcase, advice_without_figures_says_so);
     tcase_add_test(tcase, files_are_written_for_others);
     suite_add_tcase(suite, tcase);

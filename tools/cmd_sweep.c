@@ -15,8 +15,9 @@
 #include "traces/file.h"
 
 /* Axes: an option of the same name, as a comma list. */
-static const char *const AXES[] = {"machine", "ep",      "nodes",    "mode",   "recipe", "sms",
-                                   "overlap", "routing", "capacity", "tokens", NULL};
+static const char *const AXES[] = {"machine", "ep",      "nodes",   "mode",    "recipe",
+                                   "sms",     "overlap", "attn-tp", "routing", "capacity",
+                                   "context", "tokens",  NULL};
 
 static const struct command_flag flags[] = {
     {"machine", "LIST", "axis: machine presets or files [h200-hgx]"},
@@ -26,8 +27,10 @@ static const struct command_flag flags[] = {
     {"recipe", "LIST", "axis: what dispatch carries [fp8]"},
     {"sms", "LIST", "axis: SMs the normal kernels take [20]"},
     {"overlap", "LIST", "axis: schedules of communication and compute [none]"},
+    {"attn-tp", "LIST", "axis: ranks that share attention's heads [1]"},
     {"routing", "LIST", "axis: generators or trace files [uniform]"},
     {"capacity", "LIST", "axis: tokens a rank may send, the same for all ranks"},
+    {"context", "LIST", "axis: tokens each request has read; above 0 times the whole step [0]"},
     {"tokens", "LIST", "axis: tokens per rank, the same for all ranks [128]"},
     {"advise", "GOAL", "name the best: latency, throughput, memory, cost"},
     {"db", "FILE", "keep cells here; cells found there are not played again"},
@@ -36,10 +39,29 @@ static const struct command_flag flags[] = {
     {NULL, NULL, NULL},
 };
 
-static const char *const options[] = {
-    "model",      "layers",  "steps",   "seed",     "allow",          "expert",
-    "after",      "threads", "offsets", "qp-depth", "fabric-routing", "congestion-control",
-    "background", NULL};
+static const char *const options[] = {"model",
+                                      "layers",
+                                      "steps",
+                                      "seed",
+                                      "allow",
+                                      "after",
+                                      "threads",
+                                      "offsets",
+                                      "qp-depth",
+                                      "phase",
+                                      "verify",
+                                      "prompt",
+                                      "gather",
+                                      "padding",
+                                      "gemm",
+                                      "comm-sms",
+                                      "attention",
+                                      "fabric-routing",
+                                      "congestion-control",
+                                      "background",
+                                      "skew",
+                                      "hook",
+                                      NULL};
 
 static const struct command_spec spec = {
     .name = "sweep",
@@ -47,7 +69,7 @@ static const struct command_spec spec = {
     .summary = "Play every combination of the axes' values and compare them: time, throughput,\n"
                "bytes, memory. A cell that a rule refuses says why.",
     .example = "epsim sweep --ep 8,16,32 --mode ll,normal --tokens 32,128,512 --layers 2 "
-               "--advise latency",
+               "--context 4096 --advise latency",
     .options = options,
     .flags = flags,
 };
@@ -302,11 +324,13 @@ static int show(const struct command_line *line, struct sweeping *sweeping,
         snprintf(digest, sizeof digest, "%016" PRIx64, digest_all(table));
         json_object_set_new(json, "seed", json_integer((json_int_t)table->grid.base.seed));
         json_object_set_new(json, "digest", json_string(digest));
+        json_object_set_new(json, "crossovers", sweep_crossovers_json(table));
         if (goal != NULL) json_object_set_new(json, "advice", sweep_advice_json(table, goal));
         return command_print_json(json);
     }
     printf("seed      %" PRIu64 "\n", table->grid.base.seed);
     sweep_print(table);
+    sweep_print_crossovers(table);
     if (goal != NULL) sweep_print_advice(table, goal);
     if (out != NULL)
         printf("\nwritten   %s/index.html, cells.csv, %" PRIu32 " plots\n", out, plots);

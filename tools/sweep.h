@@ -25,6 +25,9 @@ struct sweep_table { /* A whole sweep. */
 /* A number of a cell's summary; NaN where it has none. */
 double sweep_number(const struct sweep_table *table, uint32_t cell, const char *key);
 
+/* Does the KV cache of the cell's requests fit beside the weights and buffers? */
+bool sweep_fits(const struct sweep_table *table, uint32_t cell);
+
 /* The cell's value on an axis, as given. */
 const char *sweep_value(const struct sweep_table *table, uint32_t cell, uint32_t axis);
 
@@ -37,6 +40,12 @@ void sweep_print(const struct sweep_table *table);
 void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *goal);
 json_t *sweep_json(const struct sweep_table *table);
 json_t *sweep_advice_json(const struct sweep_table *table, const struct sim_goal *goal);
+
+/* Where LL stops being the faster of two modes as tokens grow: one entry for every combination of
+ * the other axes, {"where", "tokens": interpolated | null, "faster": what is faster throughout}.
+ * Empty where the sweep has not both modes and several token counts. A new reference. */
+json_t *sweep_crossovers_json(const struct sweep_table *table);
+void sweep_print_crossovers(const struct sweep_table *table);
 
 /* Comma-separated values (RFC 4180): axes, state, and every number. 0, or -1 with err. */
 int sweep_write_csv(const struct sweep_table *table, const char *path, char *err, size_t err_len);

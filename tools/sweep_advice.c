@@ -1,6 +1,7 @@
 /* tools/sweep_advice.c - a sweep's best choices, in words and as JSON. */
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,8 +10,9 @@
 static double *goal_values(const struct sweep_table *table, const struct sim_goal *goal)
 {
     double *values = (double *)calloc(table->cell_count, sizeof *values);
-    assert(values != NULL); /* Small beside the cells themselves. */
-    for (uint32_t c = 0; c < table->cell_count; c++) values[c] = sweep_number(table, c, goal->key);
+    assert(values != NULL);                          /* Small beside the cells themselves. */
+    for (uint32_t c = 0; c < table->cell_count; c++) /* What does not fit is no answer. */
+        values[c] = sweep_fits(table, c) ? sweep_number(table, c, goal->key) : (double)NAN;
     return values;
 }
 
@@ -35,9 +37,13 @@ void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *
     double *values = goal_values(table, goal);
     const uint32_t conditions = sim_advise_conditions(&table->grid);
     uint32_t before = SIM_NO_CELL, changes = 0;
+    uint32_t too_big = 0;
     char words[256], where[256];
 
-    printf("\nadvice    for %s (%s), modelled:\n", goal->name, goal->unit);
+    for (uint32_t c = 0; c < table->cell_count; c++) too_big += !sweep_fits(table, c);
+    printf("\nadvice    for %s (%s), modelled", goal->name, goal->unit);
+    if (too_big > 0) printf("; %" PRIu32 " cells left out: the KV cache does not fit", too_big);
+    puts(":");
     for (uint32_t condition = 0; condition < conditions; condition++) {
         struct sim_advice advice;
         sim_advise(&table->grid, values, goal, condition, &advice);

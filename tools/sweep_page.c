@@ -10,8 +10,8 @@
 #include "traces/file.h"
 #include "traces/html.h"
 
-static const char *const KEYS[] = {"dispatch_us", "combine_us", "layer_us", "step_us",
-                                   "tokens_per_s_per_gpu"};
+static const char *const KEYS[] = {"dispatch_us", "combine_us",           "layer_us",
+                                   "step_us",     "tokens_per_s_per_gpu", "usd_per_million_tokens"};
 static const char *const BYTE_KEYS[] = {"nvlink_bytes", "nic_bytes", "rank_bytes", "kv_bytes",
                                         "buffer_bytes"};
 enum {
@@ -27,7 +27,8 @@ static void put_cell(struct trace_html *html, const struct sweep_table *table, u
     for (uint32_t a = 0; a < table->grid.axis_count; a++)
         trace_html_text_cell(html, sweep_value(table, cell, a));
     if (known->state != SIM_SWEEP_DONE) {
-        trace_html_put(html, "<td class=\"wrap\" colspan=\"%d\">%s: ", KEY_COUNT + BYTE_KEY_COUNT,
+        trace_html_put(html,
+                       "<td class=\"wrap\" colspan=\"%d\">%s: ", KEY_COUNT + BYTE_KEY_COUNT + 1,
                        sim_sweep_state_name(known->state));
         trace_html_text(html, json_string_value(json_object_get(known->summary, "why")));
         trace_html_put(html, "</td></tr>\n");
@@ -47,7 +48,7 @@ static void put_cell(struct trace_html *html, const struct sweep_table *table, u
         else
             trace_html_bytes_cell(html, (uint64_t)value);
     }
-    trace_html_put(html, "</tr>\n");
+    trace_html_put(html, "<td>%s</td></tr>\n", sweep_fits(table, cell) ? "" : "KV too big");
 }
 
 static void put_cells(struct trace_html *html, const struct sweep_table *table)
@@ -64,7 +65,7 @@ static void put_cells(struct trace_html *html, const struct sweep_table *table)
     for (int k = 0; k < KEY_COUNT; k++) trace_html_put(html, "<th class=\"n\">%s</th>", KEYS[k]);
     for (int k = 0; k < BYTE_KEY_COUNT; k++)
         trace_html_put(html, "<th class=\"n\">%s</th>", BYTE_KEYS[k]);
-    trace_html_put(html, "</tr>\n");
+    trace_html_put(html, "<th></th></tr>\n");
     for (uint32_t c = 0; c < table->cell_count; c++) put_cell(html, table, c);
     trace_html_put(html, "</table></div></section>\n");
 }
@@ -90,6 +91,33 @@ static void put_advice(struct trace_html *html, const struct sweep_table *table,
     }
     trace_html_put(html, "</table></div>\n");
     json_decref(advice);
+}
+
+static void put_crossovers(struct trace_html *html, const struct sweep_table *table)
+{
+    json_t *list = sweep_crossovers_json(table), *each = NULL;
+    size_t i = 0;
+
+    if (json_array_size(list) > 0)
+        trace_html_put(html, "<div class=\"wide\"><table>\n<tr><th>crossover of the modes</th><th "
+                             "class=\"n\">low latency is faster up to</th></tr>\n");
+    json_array_foreach(list, i, each)
+    {
+        const json_t *tokens = json_object_get(each, "tokens");
+        const char *faster = json_string_value(json_object_get(each, "faster"));
+        trace_html_put(html, "<tr>");
+        trace_html_text_cell(html, json_string_value(json_object_get(each, "where")));
+        if (json_is_real(tokens))
+            trace_html_put(html, "<td class=\"n\">%.0f tokens a rank</td></tr>\n",
+                           json_real_value(tokens));
+        else
+            trace_html_put(html, "<td class=\"n\">%s</td></tr>\n",
+                           faster == NULL              ? "changes more than once"
+                           : strcmp(faster, "ll") == 0 ? "throughout"
+                                                       : "never");
+    }
+    if (json_array_size(list) > 0) trace_html_put(html, "</table></div>\n");
+    json_decref(list);
 }
 
 /* A plot that gnuplot has drawn, from its <svg> on. */
@@ -141,6 +169,7 @@ int sweep_write_page(const struct sweep_table *table, const char *folder, const 
     trace_html_section(&html, "Advice", "The best choices under each condition.");
     for (size_t g = 0; g < sizeof goals / sizeof goals[0]; g++)
         put_advice(&html, table, sim_goal_find(goals[g]));
+    put_crossovers(&html, table);
     trace_html_put(&html, "</section>\n");
     put_plots(&html, table, folder);
     put_cells(&html, table);

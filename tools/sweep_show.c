@@ -20,6 +20,11 @@ const char *sweep_value(const struct sweep_table *table, uint32_t cell, uint32_t
     return table->grid.axes[axis].values[sim_sweep_at(&table->grid, cell, axis)];
 }
 
+bool sweep_fits(const struct sweep_table *table, uint32_t cell)
+{
+    return !json_is_false(json_object_get(table->cells[cell].summary, "fits"));
+}
+
 const char *sweep_words(const struct sweep_table *table, uint32_t cell, bool conditions,
                         bool choices, char *text, size_t text_len)
 {
@@ -99,7 +104,10 @@ static void print_rows(const struct sweep_table *table)
             if (shown[i]) print_number(rows, &COLUMNS[i], sweep_number(table, c, COLUMNS[i].key));
         const char *why = json_string_value(json_object_get(cell->summary, "why"));
         if (cell->state == SIM_SWEEP_DONE)
-            table_cell(rows, "%s", cell->reused ? "kept" : "");
+            table_cell(rows, "%s%s", sweep_fits(table, c) ? "" : "KV too big",
+                       !cell->reused          ? ""
+                       : sweep_fits(table, c) ? "kept"
+                                              : ", kept");
         else
             table_cell(rows, "%s: %s", sim_sweep_state_name(cell->state), why != NULL ? why : "");
     }
