@@ -44,7 +44,8 @@ static bool same_curve(const struct sim_measured_row *a, const struct sim_measur
            strcmp(a->mode, b->mode) == 0 && strcmp(a->op, b->op) == 0 &&
            strcmp(a->dtype, b->dtype) == 0 && a->ep == b->ep && a->nodes == b->nodes &&
            a->hidden == b->hidden && a->topk == b->topk && a->experts == b->experts &&
-           a->sms == b->sms;
+           a->sms == b->sms && a->batch == b->batch && a->heads == b->heads &&
+           strcmp(a->routing, b->routing) == 0;
 }
 
 /* The line through row's curve that is best in relative terms, at row's tokens. One point, or
@@ -68,11 +69,23 @@ static double line_at(const struct sim_measured *measured, const struct sim_meas
     return (wy - slope * wx) / w + slope * row->tokens;
 }
 
-enum total { TOTAL_LL, TOTAL_NORMAL, TOTAL_NOTIFY, TOTALS };
+enum total {
+    TOTAL_LL,
+    TOTAL_NORMAL,
+    TOTAL_NOTIFY,
+    TOTAL_MASKED,
+    TOTAL_CONTIGUOUS,
+    TOTAL_ATTENTION,
+    TOTALS
+};
 
 static enum total total_of(const struct sim_measured_row *row)
 {
     if (strcmp(row->mode, "ll") == 0) return TOTAL_LL;
+    if (strcmp(row->mode, "compute") == 0)
+        return strcmp(row->op, "masked") == 0      ? TOTAL_MASKED
+               : strcmp(row->op, "attention") == 0 ? TOTAL_ATTENTION
+                                                   : TOTAL_CONTIGUOUS;
     return strstr(row->op, "_notify") ? TOTAL_NOTIFY : TOTAL_NORMAL;
 }
 
@@ -112,8 +125,10 @@ static void fill_group(const struct sim_measured *measured, const struct errors 
 static void group_rows(const struct sim_measured *measured, const struct errors *errors,
                        bool *member, struct sim_accuracy *accuracy)
 {
-    static const char *const modes[TOTALS] = {"ll", "normal", "normal"};
-    static const char *const ops[TOTALS] = {"all", "transmit", "notify"};
+    static const char *const modes[TOTALS] = {"ll",      "normal",  "normal",
+                                              "compute", "compute", "compute"};
+    static const char *const ops[TOTALS] = {"all",    "transmit",   "notify",
+                                            "masked", "contiguous", "attention"};
     for (size_t i = 0; i < measured->count; i++) {
         const struct sim_measured_row *row = &measured->rows[i];
         size_t g = 0;
@@ -155,7 +170,6 @@ int sim_accuracy_compute(const struct sim_measured *measured, const uint64_t *pr
         .groups = (struct sim_accuracy_group *)calloc(rows + TOTALS, sizeof *made.groups)};
     int status = -1;
 
-    assert(measured->kind == SIM_MEASURED_CALIBRATE);
     if (!numbers || !member || !made.groups) {
         snprintf(err, err_len, "errors of %zu rows: out of memory", rows);
         goto free_scratch;

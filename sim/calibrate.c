@@ -91,6 +91,30 @@ static bool takes(const struct fit_context *fit, const struct fabric_machine *ma
     return origin < machine->origin_count && strcmp(machine->origins[origin], name) == 0;
 }
 
+/* Of compute, a number of one kernel cannot move the others' rows. */
+static bool other_kernel(const struct fabric_cost_field *field, const char *op)
+{
+    static const struct {
+        const char *prefix, *ops;
+    } owners[] = {{"attention_", "attention"},
+                  {"sm_attention_", "attention"},
+                  {"sm_projection_", "attention"},
+                  {"masked_", "masked"},
+                  {"expert_", "masked"},
+                  {"contiguous_", "contiguous"},
+                  {"permute_", "contiguous"},
+                  {"lead_", "contiguous"},
+                  {"host_", "contiguous"},
+                  {"sm_flop_", "masked contiguous"},
+                  {"sm_stream_", ""},
+                  {"kernel_", ""},
+                  {"collective_", ""}};
+    for (size_t i = 0; i < sizeof owners / sizeof owners[0]; i++)
+        if (strncmp(field->name, owners[i].prefix, strlen(owners[i].prefix)) == 0)
+            return strstr(owners[i].ops, op) == NULL;
+    return false;
+}
+
 /* A number of one direction cannot move the other's rows: not asking saves half the work. */
 static bool other_direction(const struct fabric_cost_field *field, const char *op)
 {
@@ -101,6 +125,7 @@ static bool other_direction(const struct fabric_cost_field *field, const char *o
         {"visit_", "dispatch"},    {"send_", "dispatch"},           {"bulk_", "dispatch"},
         {"cold_", "dispatch"},     {"exchange_token_", "dispatch"}, {"return_", "combine"},
         {"sum_", "combine"},       {"merge_", "combine"},           {"cached_", "combine"}};
+    if (strcmp(field->section, "compute") == 0) return other_kernel(field, op);
     if (strcmp(field->section, "normal") != 0) return false;
     for (size_t i = 0; i < sizeof owners / sizeof owners[0]; i++)
         if (strncmp(field->name, owners[i].prefix, strlen(owners[i].prefix)) == 0)
@@ -121,6 +146,7 @@ uint64_t sim_calibrate_hash(const char *id)
 static bool left_out(const struct sim_measured_row *row)
 {
     const uint64_t tokens = (uint64_t)row->tokens * row->ep;
+    if (strcmp(row->mode, "compute") == 0) return false; /* Arithmetic, no simulation. */
     if (tokens > TOKENS_MAX) return true;
     return tokens > TOKENS_MANY && (sim_calibrate_hash(row->id) >> 32) % MANY_SHARE != 0;
 }
@@ -179,6 +205,7 @@ static int evaluate(void *context, const double *value, size_t parameter, double
     const size_t all = fit->measured->count;
     bool *asked = fit->wanted + all;
     struct sim_predict_options options = {.threads = fit->options->threads,
+                                          .roofline = true,
                                           .machines = fit->machines,
                                           .wanted = asked,
                                           .chunks = fit->chunks};
@@ -310,7 +337,7 @@ int sim_calibrate(const struct sim_measured *measured, const struct sim_calibrat
     struct sim_calibration made = {.rows = 0};
     int status = -1;
 
-    assert(measured->kind == SIM_MEASURED_CALIBRATE && options->file_count > 0);
+    assert(options->file_count > 0);
     if (!fit.pool || !fit.machines || !fit.knobs || !fit.touched || !fit.wanted ||
         !fit.predicted_ps || !fit.chunks) {
         snprintf(err, err_len, "%zu rows: out of memory", rows);

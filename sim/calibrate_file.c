@@ -63,7 +63,8 @@ struct place {
 
 static void move_to(struct place *place, const struct line *line)
 {
-    const bool section = strcmp(line->key, "ll") == 0 || strcmp(line->key, "normal") == 0;
+    const bool section = strcmp(line->key, "ll") == 0 || strcmp(line->key, "normal") == 0 ||
+                         strcmp(line->key, "compute") == 0;
     if (line->indent == 0) {
         *place = (struct place){.in_stacks = strcmp(line->key, "stacks") == 0};
         if (section) snprintf(place->section, sizeof place->section, "%.15s", line->key);

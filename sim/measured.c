@@ -193,6 +193,24 @@ static int store(const struct reader *reader, const struct column *column, const
     return 0;
 }
 
+/* Rows without mode and op get them, so that all kinds are grouped alike. Contiguous kernels of
+ * few rows stand at the launch path of their host: noise to a model of the GPU, grade C. */
+static void name_kernel(enum sim_measured_kind kind, struct sim_measured_row *row)
+{
+    enum { FLOOR_ROWS = 128 };
+    if (kind == SIM_MEASURED_CALIBRATE) return;
+    snprintf(row->mode, sizeof row->mode, "compute");
+    snprintf(row->op, sizeof row->op, "%s",
+             kind == SIM_MEASURED_ATTENTION ? "attention" : row->layout);
+    if (kind == SIM_MEASURED_ATTENTION) row->tokens = row->kv_tokens;
+    if (row->grade[0] == '\0')
+        snprintf(row->grade, sizeof row->grade, "%s",
+                 strcmp(row->op, "contiguous") == 0 && row->experts > 0 &&
+                         (uint64_t)row->tokens * row->ep * row->topk / row->experts < FLOOR_ROWS
+                     ? "C"
+                     : "A");
+}
+
 static int read_rows(struct reader *reader, struct sim_measured *measured)
 {
     const uint32_t width = reader->cells;
@@ -218,6 +236,7 @@ static int read_rows(struct reader *reader, struct sim_measured *measured)
             if (reader->meaning[i] &&
                 store(reader, reader->meaning[i], reader->cell[i], measured->kind, row) != 0)
                 return -1;
+        name_kernel(measured->kind, row);
         if (row->id[0] == '\0')
             snprintf(row->id, sizeof row->id, "%.80s:%" PRIu32, reader->path, row->line);
         measured->count++;

@@ -20,8 +20,9 @@ struct sim_measured_row {
     char id[96];      /* The id column, or FILE:LINE where there is none. */
     char machine[96]; /* A preset or a path. */
     char stack[32];   /* "" = the machine's defaults. */
-    char mode[8];     /* calibrate: ll | normal */
-    char op[24];      /* calibrate: dispatch, combine, and _send, _recv, _notify of them. */
+    char mode[8];     /* calibrate: ll | normal; else compute */
+    char op[24];      /* calibrate: dispatch, combine, and _send, _recv, _notify of them;
+                         expert_compute: its layout; attention. */
     char dtype[8];    /* calibrate: what dispatch carries, fp8 | bf16 */
     char grade[4];
     char kernel[32], layout[16], routing[16];

@@ -13,6 +13,7 @@
 #include "ref/routing.h"
 #include "sim/exchange.h"
 #include "sim/generator.h"
+#include "sim/predict_compute.h"
 #include "sim/traffic.h"
 
 enum { SEED = 1, DRAWS_MAX = 8, DRAWN_TOKENS = 2048, THREADS_MAX = 64, RANKS_MAX = 1024 };
@@ -306,6 +307,8 @@ static int refuse_row(const struct sim_measured_row *row, const char *why, char 
 int sim_predict(const struct sim_measured *measured, const struct sim_predict_options *options,
                 uint64_t *predicted_ps, uint64_t *floor_ps, char *err, size_t err_len)
 {
+    if (measured->kind != SIM_MEASURED_CALIBRATE)
+        return sim_predict_compute(measured, options, predicted_ps, floor_ps, err, err_len);
     const size_t rows = measured->count;
     struct fabric_machine *pool = NULL;
     const struct fabric_machine **machines =
@@ -316,7 +319,6 @@ int sim_predict(const struct sim_measured *measured, const struct sim_predict_op
     struct job job = {.questions = questions, .err = err, .err_len = err_len};
     int status = -1;
 
-    assert(measured->kind == SIM_MEASURED_CALIBRATE);
     if (!machines || !questions || !asked || !part) {
         snprintf(err, err_len, "%zu rows: out of memory", rows);
         goto free_all;

@@ -16,13 +16,14 @@ struct sim_predict_options {
     uint32_t threads; /* 0 = all cores. Does not change a figure. */
     /* Instead of each row's machine by name: machines[i] for row i; NULL = load by name. */
     const struct fabric_machine *const *machines;
+    bool roofline;      /* attention: leave the machines' measured tables alone. */
     const bool *wanted; /* [rows]: false = leave predicted_ps[i] alone; NULL = all. */
     /* Normal mode's NVLink and RDMA chunk of row i, where NULL and 0 mean the best: on return
      * what it was. A fitter's small steps keep the sizes, which saves the search. */
     uint32_t (*chunks)[2];
 };
 
-/* predicted_ps[i] for row i of a calibrate file, and floor_ps[i] (NULL: not wanted), which no
+/* predicted_ps[i] for row i, and floor_ps[i] (NULL: not wanted), which no
  * schedule on that machine can beat (send and receive halves: that of the whole). 0, or -1
  * with err: an unknown machine, a row that no kernel could run. */
 int sim_predict(const struct sim_measured *measured, const struct sim_predict_options *options,

@@ -170,7 +170,6 @@ static int fit(const struct command_line *line, const char *out, const char *mod
                const struct sim_measured *measured, const struct sim_calibrate_file *files,
                size_t file_count)
 {
-    char err[512];
     const struct sim_calibrate_options wanted = {
         .files = files,
         .file_count = file_count,
@@ -178,10 +177,7 @@ static int fit(const struct command_line *line, const char *out, const char *mod
         .threads = line->settings.threads,
         .rounds = (unsigned)rounds,
         .report = isatty(STDERR_FILENO) && !line->json ? progress : NULL};
-    if (measured->kind == SIM_MEASURED_CALIBRATE) return run(line, out, measured, &wanted);
-    snprintf(err, sizeof err, "rows of kind %s: only exchanges can be fitted",
-             sim_measured_kind_name(measured->kind));
-    return command_fail(&spec, EXIT_USAGE, err);
+    return run(line, out, measured, &wanted);
 }
 
 int cmd_calibrate(int argc, char **argv)
