@@ -21,7 +21,8 @@ alloc_functions='(^|_)(open|load|create|init|read|parse|map|grow|reserve|build|a
 alloc_files='sim/accuracy.c sim/bench_engine.c sim/bench_ref.c sim/bench_sim.c sim/calibrate.c
     sim/calibrate_file.c sim/capture.c sim/case_list.c sim/cause.c sim/evidence_check.c
     sim/expect.c sim/expect_ll.c
-    sim/expect_normal.c sim/explain.c sim/fit.c sim/inputs.c sim/measured.c sim/predict.c sim/predict_compute.c
+    sim/expect_normal.c sim/explain.c sim/fit.c sim/inputs.c sim/measured.c sim/predict.c
+    sim/predict_compute.c
     sim/replica.c sim/rules_routing.c sim/summary.c sim/sweep.c sim/verify.c sim/what_if.c
     traces/db_compare.c traces/db_totals.c
     traces/db_read.c traces/safetensors.c traces/safetensors_write.c'
