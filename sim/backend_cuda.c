@@ -367,7 +367,12 @@ int sim_backend_cuda_room(const struct sim_settings *settings, uint64_t *bytes, 
 
     *bytes = 0;
     if (gpu_device_count(&found, err, err_len) != 0) return -1;
-    for (uint32_t device = 0; device < settings->gpus && device < found; device++) {
+    if (settings->gpus > found) {
+        snprintf(err, err_len, "--gpus: %" PRIu32 ": 1 to %" PRIu32 " are here", settings->gpus,
+                 found);
+        return -1;
+    }
+    for (uint32_t device = 0; device < settings->gpus; device++) {
         uint64_t room = 0;
         if (gpu_room(device, &room, err, err_len) != 0) return -1;
         *bytes += allowed != 0 && allowed < room ? allowed : room;

@@ -35,7 +35,8 @@ struct sim_backend_place sim_backend_place_default(void);
 int sim_backend_place(const struct sim_settings *settings, struct sim_backend_place *place,
                       char *err, size_t err_len);
 
-/* Bytes free on the settings' GPUs together, of what --gpu-mib allows. 0, or -1 with err. */
+/* Bytes free on the settings' GPUs together, of what --gpu-mib allows. 0, or -1 with err: no GPU,
+ * or fewer than --gpus. */
 int sim_backend_cuda_room(const struct sim_settings *settings, uint64_t *bytes, char *err,
                           size_t err_len);
 

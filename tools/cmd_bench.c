@@ -13,6 +13,28 @@
 
 static const char *const OPTIONS[] = {"threads", NULL};
 
+static const char NOTES[] =
+    "keys of --json:\n"
+    "  engine   holds_per_s: by pending events; all_to_all\n"
+    "  sim      rows: name, ms, goal, events and so on\n"
+    "  ref      bytes_per_s: by operation\n"
+    "  kernels  gpu; kernels, a list of\n"
+    "             kernel, mode, ep, tokens  what ran; tokens are a rank's\n"
+    "             bytes, operations         that must move in memory, or be computed\n"
+    "             floor_us                  those at the GPU's measured limits\n"
+    "             us, event_us              median of the kernel; between events around the call\n"
+    "             ratio                     floor_us / us\n"
+    "  direct   gpu; operations, a list of\n"
+    "             operation, mode, tokens   what ran; tokens are a rank's\n"
+    "             sms                       blocks of each rank; 0 = all of its GPU\n"
+    "             nvlink_bytes              that must cross, in the fuller direction\n"
+    "             memory_bytes              that must move through one GPU's memory\n"
+    "             floor_us                  the longer of both at 370 GB/s and 4.28 TB/s\n"
+    "             us                        kernel, mean of the ranks, median\n"
+    "             event_us                  the same between events around the call\n"
+    "             deepep_us                 DeepEP 567632d on such a pair, or null\n"
+    "all times are microseconds; random inputs in turns, L2 flushed before each round\n";
+
 static const struct command_spec SPEC = {
     .name = "bench",
     .arguments = "engine|sim|ref|kernels|direct",
@@ -21,6 +43,7 @@ static const struct command_spec SPEC = {
                "or the kernels on one GPU, or those that reach from one GPU into another on two.",
     .example = "epsim bench engine --json",
     .options = OPTIONS,
+    .notes = NOTES,
     .arguments_min = 1,
     .arguments_max = 1,
 };

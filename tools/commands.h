@@ -27,6 +27,7 @@ struct command_spec {
     const char *example;              /* One whole command. */
     const char *const *options;       /* Names from sim_options(), NULL-terminated, or NULL. */
     const struct command_flag *flags; /* Ends with a NULL name, or NULL. */
+    const char *notes;                /* Lines below the options, each with its end; or NULL. */
     size_t arguments_min, arguments_max;
 };
 

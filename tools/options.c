@@ -55,6 +55,7 @@ static void print_help(const struct command_spec *spec)
     }
     print_option("json", NULL, "one JSON document on standard output, nothing else\n");
     print_option("help", NULL, "this text\n");
+    if (spec->notes != NULL) printf("\n%s", spec->notes);
 }
 
 static bool accepts(const struct command_spec *spec, const char *name)
