@@ -146,7 +146,7 @@ static int prepare(struct play *play)
     const int found = sim_backend_choose(settings, &play->backend, play->err, sizeof play->err);
     if (found != 0) return found == SIM_BACKEND_UNKNOWN ? EXIT_USAGE : EXIT_ENVIRONMENT;
     uint64_t gpu_bytes = 0; /* Are the GPUs there? */
-    if (play->backend != NULL && play->backend == sim_backend_cuda() &&
+    if (play->backend.ops != NULL && play->backend.ops == sim_backend_cuda() &&
         sim_backend_cuda_room(settings, &gpu_bytes, play->err, sizeof play->err) != 0)
         return EXIT_ENVIRONMENT;
     if (play->backend.plugin != NULL && check_plugin(play) != 0) return EXIT_USAGE;
