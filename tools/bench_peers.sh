@@ -24,7 +24,7 @@ mkdir -p "$build"
 line simulator us packets seconds
 line 'arithmetic' 651.117 253952 -
 "$build/epsim" bench engine >"$build/peers.txt" || exit 3
-# Name (six words), hosts, packets, closed form, us, events, seconds, events per second.
+# Name (six words), hosts, packets, closed form, us, events, seconds, and so on.
 awk '/^1 MiB to each of 31 / { print $8, $10, $12 }' "$build/peers.txt" | {
     read -r moved us seconds
     line 'epsim, packets of 4 KiB' "$us" "$moved" "$seconds"
