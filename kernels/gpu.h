@@ -263,6 +263,26 @@ int gpu_send_head_rewrite(struct gpu *gpu, const struct gpu_routing *routing, ui
                           uint32_t columns, struct gpu_buffer *send_head, char *err,
                           size_t err_len);
 
+/* struct ref_internode_out; each rank's part stands with it, a row a rank but for the heads.
+ * Members may be NULL, but sums need their matrix, and send_nvl_head both of recv_rdma. */
+struct gpu_internode_out {
+    struct gpu_buffer *rdma_channel_prefix_matrix;      /* [N][C] */
+    struct gpu_buffer *gbl_channel_prefix_matrix;       /* [R][C] */
+    struct gpu_buffer *recv_rdma_channel_prefix_matrix; /* [N][C] */
+    struct gpu_buffer *recv_rdma_rank_prefix_sum;       /* [N] */
+    struct gpu_buffer *recv_gbl_channel_prefix_matrix;  /* [R][C] */
+    struct gpu_buffer *recv_gbl_rank_prefix_sum;        /* [R] */
+    struct gpu_buffer *send_rdma_head;                  /* A row a token: [N]. */
+    struct gpu_buffer *send_nvl_head;                   /* A row a rail row of the rank: [P]. */
+};
+int gpu_internode_handle(struct gpu *gpu, const struct gpu_routing *routing,
+                         uint32_t ranks_per_node, uint32_t channels,
+                         const struct gpu_internode_out *out, char *err, size_t err_len);
+/* Both heads in place; what gpu_internode_handle made must still stand in the others. */
+int gpu_internode_head_rewrite(struct gpu *gpu, const struct gpu_routing *routing,
+                               uint32_t ranks_per_node, uint32_t channels,
+                               const struct gpu_internode_out *out, char *err, size_t err_len);
+
 /* --- experts --------------------------------------------------------------------------------- */
 
 /* scales: fp32 or packed exponents as the recipe says; NULL for bf16. */

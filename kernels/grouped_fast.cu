@@ -3,15 +3,17 @@
  * For each 128-block b of the summed dimension the tensor cores make t = sum a_k b_k, then
  * acc = fma(t, scale_a * scale_b, acc) in fp32 as the exact kernel does; one rounding to BF16.
  *
- * How far from the exact kernel. A tensor core aligns the 32 products of a step and the sum so far
- * with the largest of them, m, and drops what lies below 2^-13 of it (it keeps at least 13 bits
- * below the leading one): less than m 2^-13 for each of 33 numbers, four steps a block. With m_b
- * the largest of a block's products and of its partial sums after each 16 products,
- *     |t - exact| <= 4 * 33 * 2^-13 * m_b < 2^-5.9 m_b        (17 numbers eight times: 136 more)
- * and the fp32 sums of either kernel, over S_b = sum |a_k b_k|, add less than 128 * 2^-23 S_b. So,
- * before the two roundings to BF16 (2^-8 of the result together),
+ * How far from the exact kernel. Products of two codes are exact. A tensor core aligns the 32 of a
+ * step and the sum so far with the largest of them, m, and drops what lies below 2^-13 of it (it
+ * keeps at least 13 bits below the leading one): less than 2^-13 m for each of 33 numbers in each
+ * of a block's four steps, or for 17 in each of eight, should it take them by halves. With m_b the
+ * largest of a block's products and of its partial sums after every 16 of them,
+ *     |t - sum a_k b_k| <= 8 * 17 * 2^-13 m_b = 136 * 2^-13 m_b.
+ * Over S_b = sum |a_k b_k|, the exact kernel rounds 128 times a block, and both once a promotion,
+ * by 2^-24 each: less than 2^-16 S_b together for depths up to 8192. So, before the two roundings
+ * to BF16 (2^-8 of the result together),
  *     |fast - exact| <= sum over b of scale_a scale_b (136 * 2^-13 m_b + 2^-16 S_b).
- * tests/gpu_grouped.c holds it to that and prints the largest part of the bound that was used.
+ * tests/gpu_grouped.c holds it to that; a fifth of the bound is the most that it has used.
  *
  * Operations: 2 a product, 1979 TFLOP/s dense; bytes: rows, weights and results once.
  *
@@ -19,8 +21,8 @@
  * that blocks at work together share weights in the L2. One thread of the third warpgroup keeps
  * four stages of 48 KiB filled by tensor copies; each of the other two multiplies 64 rows, one half
  * of the outputs after the other, and promotes a half while the other warpgroup multiplies. A
- * multiprocessor takes in 48 KiB for 8.4 million operations; in tiles half as wide it took in a
- * third more and that was what limited it. Two blocks of a cluster make neighbouring outputs of the
+ * multiprocessor takes in 48 KiB for 8.4 million operations; tiles half as wide, for which it takes
+ * in a third more, were a tenth slower. Two blocks of a cluster make neighbouring outputs of the
  * same rows and load half of the rows each for both. Rows behind a group's last, and outputs behind
  * the last, are multiplied and not stored. */
 #include <cuda.h>
@@ -31,10 +33,10 @@
 
 enum {
     FAST_TILE = 128, /* Rows; depth; and outputs of a half. */
-    FAST_HALVES = 2,
+    FAST_HALVES = 2, /* Of a tile. */
     FAST_OUTPUTS = FAST_HALVES * FAST_TILE,
     FAST_BYTES = FAST_TILE * FAST_TILE,
-    FAST_STAGES = FAST_HALVES == 1 ? 6 : 4,
+    FAST_STAGES = 4,
     FAST_STAGE_BYTES = (1 + FAST_HALVES) * FAST_BYTES,
     FAST_CLUSTER = 2,
     FAST_CONSUMERS = 2, /* Warpgroups. */

@@ -144,7 +144,8 @@ if wanted record; then
 fi
 if wanted sanitize; then
     export EPSIM_QUICK=1
-    for suite in quantise layout router expert exchange faults repeat direct_ll direct_normal; do
+    for suite in quantise layout internode router expert grouped exchange faults repeat \
+        direct_ll direct_normal; do
         # Enabling a peer a second time is an answer there, not an error.
         step "memcheck-$suite" 120 compute-sanitizer --report-api-errors no --error-exitcode 9 \
             "$dir/test-gpu" $suite
