@@ -10,7 +10,7 @@
 
 Suite *gpu_repeat_suite(void);
 
-enum { REPEATS = 20 };
+enum { REPEATS = 20, QUICK_REPEATS = 3 };
 
 static char err[512];
 
@@ -90,7 +90,7 @@ START_TEST(twenty_repeats_placed_otherwise_each_time_are_one_digest)
         make_layer(eps[_i % EPS], modes[_i / EPS % MODES], recipes[_i / EPS / MODES]);
     const uint64_t expected = play(&layer, sim_backend_ref(), NULL);
 
-    for (uint32_t i = 0; i < REPEATS; i++) {
+    for (uint32_t i = 0; i < (test_quick() ? QUICK_REPEATS : REPEATS); i++) {
         struct sim_backend_place place = test_gpu_place((int)i % test_gpu_places());
         place.transport = i / 2 % 2 == 0 ? SIM_TRANSPORT_DIRECT : SIM_TRANSPORT_DRIVEN;
         place.sms = sms[i % 5];
