@@ -234,7 +234,7 @@ static int open_state(struct ll *ll, char *err, size_t err_len)
     return 0;
 }
 
-/* Busy times of servers that only count bytes, and the floor: the busiest port at its
+/* Busy times of servers that only count bytes, backlogs, and the floor: the busiest port at its
  * datasheet rate, and one flight. */
 static void close_books(struct ll *ll)
 {
@@ -247,6 +247,9 @@ static void close_books(struct ll *ll)
             const bool nvlink = u <= LL_LINK_IN;
             const uint64_t line = nvlink ? machine->nvlink_bytes_per_s : machine->nic_bytes_per_s;
             const uint64_t flight_ps = nvlink ? machine->nvlink_flight_ps : machine->nic_flight_ps;
+            const uint64_t row_ps = nvlink ? ll->row_link_ps : ll->row_nic_ps;
+            if (u != LL_LINK_OUT && row_ps > 0) /* The longest wait, in rows that went before. */
+                use[u].queue_peak = (use[u].queue_peak + row_ps - 1) / row_ps;
             if (use[u].bytes == 0) continue;
             const uint64_t least_ps = flight_ps + fabric_transfer_ps(use[u].bytes, line);
             if (least_ps > timing->floor_ps) timing->floor_ps = least_ps;

@@ -112,7 +112,7 @@ void ll_network_send(struct ll *ll, uint32_t rank)
     }
     use->bytes += train->rows * ll->row_bytes;
     use->busy_ps += train->rows * ll->row_nic_ps;
-    use->stall_ps += first_ps - rung_ps;
+    ll_waited(use, first_ps - rung_ps);
     sim_engine_schedule(ll->engine, first_ps + ll->machine->nic_flight_ps, LL_NIC, rank, 0);
 }
 
@@ -139,7 +139,7 @@ void ll_network_arrive(struct ll *ll, uint32_t index, uint64_t now_ps)
     }
     use->bytes += train->rows * ll->row_bytes;
     use->busy_ps += train->rows * ll->row_nic_ps;
-    use->stall_ps += free_ps > now_ps ? free_ps - now_ps : 0;
+    ll_waited(use, free_ps > now_ps ? free_ps - now_ps : 0);
     if (!train->flag) return;
     const uint64_t seen_ps = pass(ll, train->peer, false, ll->costs->nic_flag_ps, 0, train->at_ps);
     if (train->short_ring)

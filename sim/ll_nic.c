@@ -64,7 +64,7 @@ static void send_first(struct ll *ll, uint32_t rank)
     r->nic_out = nic;
     use->bytes += train->rows * ll->row_bytes;
     use->busy_ps += train->rows * ll->row_nic_ps;
-    use->stall_ps += first_ps - rung_ps;
+    ll_waited(use, first_ps - rung_ps);
     sim_engine_schedule(ll->engine, first_ps + ll->machine->nic_flight_ps, LL_NIC, rank, 0);
 }
 
@@ -152,7 +152,7 @@ static void land(struct ll *ll, const struct ll_train *train, uint64_t now_ps)
         sim_engine_schedule(ll->engine, slot[i].land_ps + flight_ps, LL_CREDIT, train->group, 0);
     use->bytes += train->rows * ll->row_bytes;
     use->busy_ps += train->rows * ll->row_nic_ps;
-    use->stall_ps += waited_ps;
+    ll_waited(use, waited_ps);
     const uint64_t seen_ps =
         train->flag ? pass(&nic, ll->costs->nic_flag_ps, 0, train->at_ps + flight_ps) : 0;
     to->nic_in = nic;

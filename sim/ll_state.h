@@ -133,6 +133,13 @@ struct ll {
     uint64_t *job_ps;           /* [jobs_max] of a receive half. */
 };
 
+/* Something waited for a wire. Until the books are closed queue_peak is the longest such wait. */
+static inline void ll_waited(struct sim_resource_use *use, uint64_t waited_ps)
+{
+    use->stall_ps += waited_ps;
+    if (waited_ps > use->queue_peak) use->queue_peak = waited_ps;
+}
+
 static inline uint32_t ll_group(const struct ll *ll, uint32_t rank, uint32_t peer, uint32_t local)
 {
     return rank * ll->experts + peer * ll->local + local;

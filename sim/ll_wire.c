@@ -43,7 +43,7 @@ uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t l
     r->link_in_free_ps = start_ps + rows * ll->row_link_ps;
     use->bytes += rows * ll->row_bytes;
     if (r->link_in_free_ps <= last_ps) return last_ps + ll->machine->nvlink_flight_ps;
-    use->stall_ps += r->link_in_free_ps - last_ps;
+    ll_waited(use, r->link_in_free_ps - last_ps);
     return r->link_in_free_ps + ll->machine->nvlink_flight_ps;
 }
 

@@ -5,6 +5,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "fabric/link.h"
+#include "sim/hbm.h"
+
 #include "sim/step.h"
 
 static const char *const OPS[SIM_DIRECTIONS] = {"dispatch", "combine"};
@@ -152,6 +155,31 @@ static int record_resources(struct trace_db *db, const struct sim_cell *cell,
     return 0;
 }
 
+/* Memory of every rank: counted, so nobody waits for it. */
+static int record_memory(struct trace_db *db, const struct sim_cell *cell,
+                         enum sim_direction direction, const struct sim_pair_bytes *pairs,
+                         char *err, size_t err_len)
+{
+    const struct sim_exchange exchange = sim_cell_exchange(cell, direction);
+    const uint64_t rate = cell->plan->machine.hbm_bytes_per_s;
+    uint64_t bytes[SIM_RANKS_MAX];
+    if (rate == 0) return 0;
+    sim_hbm_bytes(&exchange, pairs, bytes);
+    for (uint32_t r = 0; r < cell->plan->ranks; r++) {
+        char name[32];
+        snprintf(name, sizeof name, "rank%" PRIu32 ".hbm", r);
+        const struct trace_resource_use row = {.step = cell->step,
+                                               .layer = cell->layer,
+                                               .op = OPS[direction],
+                                               .resource = name,
+                                               .kind = "hbm",
+                                               .busy_ps = fabric_transfer_ps(bytes[r], rate),
+                                               .bytes = bytes[r]};
+        if (trace_db_resource_use(db, &row, err, err_len) != 0) return -1;
+    }
+    return 0;
+}
+
 static int record_messages(struct trace_db *db, const struct sim_cell *cell,
                            enum sim_direction direction, char *err, size_t err_len)
 {
@@ -192,7 +220,8 @@ int sim_record_cell(struct trace_db *db, const struct sim_cell *cell, enum sim_d
         const struct sim_pair_bytes *own = pairs + (size_t)d * pair_count;
         if (record_ranks(db, cell, direction, own, err, err_len) != 0 ||
             record_pairs(db, cell, direction, own, err, err_len) != 0 ||
-            record_resources(db, cell, direction, err, err_len) != 0)
+            record_resources(db, cell, direction, err, err_len) != 0 ||
+            record_memory(db, cell, direction, own, err, err_len) != 0)
             return -1;
         if (detail == SIM_DETAIL_MESSAGE && record_messages(db, cell, direction, err, err_len) != 0)
             return -1;

@@ -65,10 +65,11 @@ CREATE TABLE IF NOT EXISTS resource_use (
     layer INTEGER NOT NULL,
     op TEXT NOT NULL, -- during which operation: dispatch, combine, ...
     resource TEXT NOT NULL, -- rank3.nvlink.out, rank0.nic.in, leaf2.up, ...
-    kind TEXT NOT NULL, -- link, nic, qp, sm_pool, hbm or switch (all ports of a leaf to spines)
-    busy_ps INTEGER NOT NULL,
+    kind TEXT NOT NULL, -- link, nic, qp, sm_pool, switch (all ports of a leaf to spines), or hbm
+                        -- (counted: nobody waits for it)
+    busy_ps INTEGER NOT NULL, -- 0 for qp, which is a window and no server
     bytes INTEGER NOT NULL, -- that passed through it
-    queue_peak INTEGER NOT NULL, -- most requests waiting at once
+    queue_peak INTEGER NOT NULL, -- most requests waiting at once; links and NICs: rows of backlog
     stall_ps INTEGER NOT NULL, -- waiting time, summed over the requests that waited
     PRIMARY KEY (run, step, layer, op, resource)
 ) WITHOUT ROWID;
