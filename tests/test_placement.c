@@ -4,6 +4,7 @@
  * Method: the same source twice, without and with replicas; what the second gives, taken back to
  * experts, must be what the first gave. Which replica: by hand on a placement of 4 experts. */
 #include <check.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include "sim/placement.h"
@@ -174,6 +175,38 @@ START_TEST(what_cannot_be_placed_is_refused)
 }
 END_TEST
 
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    ck_assert_msg(json_is_number(value), "no %s", key);
+    return json_number_value(value);
+}
+
+START_TEST(replicas_even_out_what_is_skewed)
+{
+    struct test_output output, plain;
+    TEST_EPSIM(&output, "eplb", "--routing", "lognormal:1", "--model", "deepseek-v3", "--ep", "16",
+               "--batch", "64", "--layers", "2", "--steps", "2", "--replicas", "288", "--json");
+    TEST_EPSIM(&plain, "run", "--routing", "lognormal:1", "--model", "deepseek-v3", "--ep", "16",
+               "--tokens", "64", "--layers", "2", "--steps", "2", "--json");
+    ck_assert_msg(output.status == 0, "%s", output.err);
+    json_t *json = json_loads(output.out, 0, NULL), *run = json_loads(plain.out, 0, NULL);
+    const json_t *sides = json_object_get(json, "sides"), *none = json_array_get(sides, 0);
+    ck_assert_uint_eq(json_array_size(sides), 4);
+    const double before = number(none, "rank_max_over_mean");
+    ck_assert_double_eq_tol(before, number(json_object_get(run, "imbalance"), "rank_max_over_mean"),
+                            1e-9);
+    for (size_t i = 1; i < 4; i++) {
+        const json_t *side = json_array_get(sides, i);
+        ck_assert_double_lt(number(side, "rank_max_over_mean") - 1, (before - 1) / 2);
+        ck_assert_double_lt(number(side, "combine_us"), number(none, "combine_us"));
+        ck_assert_double_eq(number(side, "places"), 288);
+    }
+    json_decref(json);
+    json_decref(run);
+}
+END_TEST
+
 Suite *placement_suite(void)
 {
     TCase *tcase = tcase_create("placement");
@@ -182,6 +215,7 @@ Suite *placement_suite(void)
     tcase_add_test(tcase, rows_take_replicas_in_turn);
     tcase_add_loop_test(tcase, bytes_arrive_at_the_replicas, 0, 3);
     tcase_add_test(tcase, what_cannot_be_placed_is_refused);
+    tcase_add_test(tcase, replicas_even_out_what_is_skewed);
     Suite *suite = suite_create("placement");
     suite_add_tcase(suite, tcase);
     return suite;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "sim/eplb.h"
 #include "tools/commands.h"
+#include "tools/eplb_compare.h"
 #include "tools/table.h"
 
 static const struct command_flag flags[] = {
@@ -12,15 +13,27 @@ static const struct command_flag flags[] = {
     {"groups", "N", "groups that experts are routed in [1]"},
     {"nodes", "N", "nodes [1]; groups a multiple of it: hierarchical, else global"},
     {"gpus", "N", "GPUs [8]"},
+    {"trace", "FILE", "before and after: play a captured routing trace with and without replicas"},
     {NULL, NULL, NULL},
 };
+
+/* With --trace or --routing: what is played. */
+static const char *const options[] = {"routing", "offsets", "model",  "machine", "ep",
+                                      "mode",    "recipe",  "tokens", "steps",   "layers",
+                                      "sms",     "allow",   "seed",   NULL};
 
 static const struct command_spec spec = {
     .name = "eplb",
     .arguments = "",
-    .summary = "Place replicas of experts on GPUs by weight, as deepseek-ai/EPLB does with ties\n"
-               "broken by the lowest index. Physical expert p stands on GPU p / (replicas / gpus).",
-    .example = "epsim eplb --weights counts.npy --replicas 40 --gpus 8 --json",
+    .summary =
+        "Place replicas of experts on GPUs by weight, as deepseek-ai/EPLB does with ties\n"
+        "broken by the lowest index. Physical expert p stands on GPU p / (replicas / gpus).\n"
+        "With --trace FILE or --routing GENERATOR, play steps without and with the replicas\n"
+        "(placed by --weights, else by the counts of what is played): imbalance and time.",
+    .example = "epsim eplb --weights counts.npy --replicas 40 --gpus 8 --json\n"
+               "  epsim eplb --trace topk_ids.npy --offsets offsets.npy --model gpt-oss-20b --ep 8 "
+               "--batch 64 --steps 8 --replicas 40",
+    .options = options,
     .flags = flags,
 };
 
@@ -179,6 +192,29 @@ static void print_eplb(const struct sim_eplb *eplb)
         printf("warning: %s\n", double_text(&found, text));
 }
 
+/* Settings of the run to play. 0, or -1 with err. */
+static int read_played(struct command_line *line, char *err, size_t err_len)
+{
+    struct sim_settings *settings = &line->settings;
+    const char *trace = command_line_flag(line, "trace"),
+               *path = command_line_flag(line, "weights");
+    static const char *const not_here[2] = {"gpus", "nodes"};
+
+    for (int i = 0; i < 2; i++) {
+        if (command_line_flag(line, not_here[i]) == NULL) continue;
+        snprintf(err, err_len, "--%s: what is played has --ep ranks on --machine's nodes",
+                 not_here[i]);
+        return -1;
+    }
+    if (trace != NULL && sim_settings_set(settings, "routing", trace, err, err_len) != 0) return -1;
+    if (path != NULL && sim_settings_set(settings, "eplb-weights", path, err, err_len) != 0)
+        return -1;
+    return read_number(line, "replicas", 0, 4096, &settings->eplb, err, err_len) != 0 ||
+                   read_number(line, "groups", 1, 4096, &settings->eplb_groups, err, err_len) != 0
+               ? -1
+               : 0;
+}
+
 int cmd_eplb(int argc, char **argv)
 {
     struct command_line line;
@@ -187,6 +223,10 @@ int cmd_eplb(int argc, char **argv)
     int status = command_line_parse(&spec, argc, argv, &line);
 
     if (status >= 0) return status;
+    if (command_line_flag(&line, "trace") != NULL || command_line_given(&line, "routing")) {
+        if (read_played(&line, err, sizeof err) != 0) return command_fail(&spec, EXIT_USAGE, err);
+        return eplb_compare(&line, &line.settings);
+    }
     status = place(&line, &eplb, err, sizeof err);
     if (status != 0) return command_fail(&spec, status == -1 ? EXIT_USAGE : EXIT_ENVIRONMENT, err);
     status = EXIT_OK;
