@@ -28,6 +28,7 @@ static uint64_t bytes_max;
 static void load(const char *lines)
 {
     const char *path = test_write_text(test_temp_dir(), "cases.csv", lines);
+    sim_case_table_free(&table);
     ck_assert_msg(sim_case_table_load(path, &table, err, sizeof err) == 0, "%s", err);
 }
 
