@@ -65,7 +65,7 @@ static const struct fabric_cost_field fields[] = {
     NORMAL(visit_ps, 0, PS_MAX),
     NORMAL(put_ps, 0, PS_MAX),
     NORMAL(crowd_ppm, 0, 1000000),
-    NORMAL(cold_ppm, 0, 1000000),
+    NORMAL(cold_ps, 0, PS_MAX),
     NORMAL(cache_bytes, 0, UINT64_C(1) << 40),
     NORMAL(link_ppm, 1, 1000000),
     NORMAL(send_row_ps, 0, PS_MAX),

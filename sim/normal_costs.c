@@ -10,14 +10,14 @@ static uint64_t stretched(uint64_t ps, uint64_t ppm)
 
 /* Dispatch on one node reads a token once per destination. As long as a rank's tokens fit the
  * cache, all but the first read hit it; of larger ones, the share beyond it comes from memory. */
-static uint64_t cold_ppm(const struct sim_exchange *exchange, uint64_t row_bytes)
+static uint64_t cold_ps(const struct sim_exchange *exchange, uint64_t row_bytes)
 {
     const struct fabric_normal_costs *own = &exchange->machine->costs.normal;
     const struct sim_traffic *traffic = exchange->traffic;
     const uint64_t tokens = traffic->token_start[traffic->ranks] / traffic->ranks;
     const uint64_t bytes = tokens * row_bytes;
     if (exchange->direction == SIM_COMBINE || bytes <= own->cache_bytes) return 0;
-    return own->cold_ppm - own->cold_ppm * own->cache_bytes / bytes;
+    return own->cold_ps * ((bytes - own->cache_bytes) / 1024) / (bytes / 1024);
 }
 
 void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *exchange)
@@ -56,7 +56,7 @@ void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *ex
         own->send_row_ps + fabric_transfer_ps(bytes, own->send_warp_bytes_per_s);
     costs->stage_block_ps = stretched(send_ps, crowd_ppm);
     costs->send_chain_ps = costs->stage_chain_ps;
-    costs->send_block_ps = stretched(send_ps, crowd_ppm + cold_ppm(exchange, bytes));
+    costs->send_block_ps = stretched(send_ps + cold_ps(exchange, bytes), crowd_ppm);
     if (combine) {
         costs->send_chain_ps =
             own->return_row_ps + fabric_transfer_ps(bytes, own->return_warp_bytes_per_s);

@@ -35,7 +35,7 @@ static void toy_machine(void)
     costs->scan_ps = 20023;
     costs->visit_ps = 50033;
     costs->put_ps = 50023;
-    costs->crowd_ppm = costs->cold_ppm = 0;
+    costs->crowd_ppm = costs->cold_ps = 0;
     costs->link_ppm = 1000000;
     costs->send_row_ps = 40009;
     costs->bulk_row_ps = 40013;
