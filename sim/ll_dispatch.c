@@ -35,6 +35,7 @@ static void end_block(struct ll *ll, uint32_t block, uint64_t at_ps)
         pass_gate(ll, rank * ll->experts + e, at_ps);
 }
 
+/* The block's next token, and those of the blocks chained to it. */
 static void cast_token(struct ll *ll, uint32_t block, uint64_t now_ps)
 {
     sim_engine_schedule(ll->engine, now_ps + ll->token_ps, LL_TOKEN, block, 0);
@@ -49,14 +50,17 @@ static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
         struct ll_group *group = &ll->group[rank * ll->experts + g];
         group->gates = group->rows + 1;
     }
-    for (uint32_t b = 0; b < ll->grid; b++) {
+    uint32_t chain = LL_NONE; /* All first tokens are cast at once: one event. */
+    for (uint32_t b = ll->grid; b-- > 0;) {
         const uint32_t block = rank * ll->jobs_max + b;
         ll->block[block].token = first + b;
+        ll->block[block].next = chain;
         if (b < tokens)
-            cast_token(ll, block, now_ps);
+            chain = block;
         else
             end_block(ll, block, now_ps);
     }
+    if (chain != LL_NONE) cast_token(ll, chain, now_ps);
 }
 
 /* The groups that the block's token is sent to, in the order of its messages: from the choices,
@@ -87,7 +91,7 @@ static void settle(struct ll *ll, uint32_t block)
         end_block(ll, block, b->done_ps);
 }
 
-/* The block's token is staged: send every selection. */
+/* A token is staged: send every selection. */
 static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
 {
     struct ll_block *b = &ll->block[block];
@@ -116,6 +120,16 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
     b->linked = linked > 0;
     if (b->linked) ll_link_add(ll, block / ll->jobs_max, block, linked, ll->row_bytes, now_ps);
     settle(ll, block);
+}
+
+static void send_tokens(struct ll *ll, uint32_t first, uint64_t now_ps)
+{
+    for (uint32_t block = first; block != LL_NONE;) {
+        const uint32_t next = ll->block[block].next;
+        ll->block[block].next = LL_NONE; /* From its second token on a block goes by itself. */
+        send_token(ll, block, now_ps);
+        block = next;
+    }
 }
 
 /* The block's stores have left the GPU: they land, and the acknowledgement comes back. */
@@ -169,7 +183,7 @@ void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
 
     switch ((enum ll_event)event->kind) {
     case LL_START: start(ll, target, now_ps); break;
-    case LL_TOKEN: send_token(ll, target, now_ps); break;
+    case LL_TOKEN: send_tokens(ll, target, now_ps); break;
     case LL_LINK:
         while (ll_link_take(ll, target, now_ps, &job)) land_token(ll, job, now_ps);
         break;

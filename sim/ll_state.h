@@ -19,7 +19,7 @@ enum { LL_WARPS = 32, LL_DOORBELL = 4, LL_REDUCE_GROUPS = 2 };
 
 enum ll_event {
     LL_START, /* rank: the send half's first instruction. */
-    LL_TOKEN, /* block (dispatch): its token is cast and staged. */
+    LL_TOKEN, /* block (dispatch): its token is cast and staged, and those of blocks chained. */
 
     LL_ROWS,    /* rank (combine): the first rows are in shared memory. */
     LL_WAVES,   /* group (combine): it and those chained to it have staged all their rows. */
@@ -99,6 +99,7 @@ struct ll_block {       /* A block walks tokens b, b + grid, ...; combine uses t
     uint64_t token;     /* In all ranks' numbering. */
     uint64_t issued_ps; /* The token's sends began. */
     uint64_t done_ps;   /* The latest of its sends so far. */
+    uint32_t next;      /* Dispatch: a block at the same point, or LL_NONE. */
     uint32_t stalled;   /* Sends that wait for a queue pair. */
     bool linked;        /* Its stores are on the NVLink port. */
 };

@@ -133,7 +133,6 @@ START_TEST(every_cost_of_a_machine_belongs_to_a_part)
                                      "scan_ps",
                                      "visit_ps",
                                      "crowd_ppm",
-                                     "cold_ppm",
                                      "cold_ps",
                                      "cache_bytes"};
     size_t count = 0;
