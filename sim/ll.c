@@ -225,7 +225,6 @@ static int open_state(struct ll *ll, char *err, size_t err_len)
     /* A doorbell tells of a message at least, or of a flag. */
     ll->train_max = (uint32_t)entries;
     memset(ll->rank, 0, ll->ranks * sizeof *ll->rank);
-    memset(ll->block, 0, (size_t)ll->ranks * ll->jobs_max * sizeof *ll->block);
     init_groups(ll);
     for (uint32_t r = 0; r < ll->ranks; r++) init_rank(ll, r);
     ll->row_link_ps = fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.capacity_bytes_per_s);
@@ -257,6 +256,7 @@ static void close_books(struct ll *ll)
                 use[u].busy_ps =
                     fabric_transfer_ps(use[u].bytes, ll->rank[r].link.capacity_bytes_per_s);
         }
+        use[LL_QPS].bytes = use[LL_NIC_OUT].bytes; /* Every row by NIC went through a queue pair. */
         use[LL_SMS].busy_ps =
             fabric_transfer_ps(use[LL_SMS].bytes, ll->rank[r].sm.capacity_bytes_per_s);
     }

@@ -53,8 +53,7 @@ static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
     uint32_t chain = LL_NONE; /* All first tokens are cast at once: one event. */
     for (uint32_t b = ll->grid; b-- > 0;) {
         const uint32_t block = rank * ll->jobs_max + b;
-        ll->block[block].token = first + b;
-        ll->block[block].next = chain;
+        ll->block[block] = (struct ll_block){.token = first + b, .next = chain};
         if (b < tokens)
             chain = block;
         else

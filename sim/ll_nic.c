@@ -103,7 +103,6 @@ static bool take_slot(struct ll *ll, uint32_t group, uint32_t entry, uint64_t no
 {
     struct ll_group *g = &ll->group[group];
     struct sim_resource_use *use = &ll->rank[group / ll->experts].use[LL_QPS];
-    if (!g->short_ring) return true;
     if (g->outstanding == ll->exchange->qp_depth) {
         append(ll, &g->stalled, entry);
         if (!is_flag(ll, entry)) ll->timing->depart_ps[entry] = now_ps; /* Until it departs. */
@@ -119,8 +118,7 @@ int ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps
 {
     struct ll_group *g = &ll->group[group];
     assert(!is_flag(ll, message));
-    if (!take_slot(ll, group, message, now_ps)) return 0;
-    ll->rank[group / ll->experts].use[LL_QPS].bytes += ll->row_bytes;
+    if (g->short_ring && !take_slot(ll, group, message, now_ps)) return 0;
     assert(g->posted < g->rows);
     if (ll->message_slot) ll->message_slot[message] = (uint32_t)(g->first_slot + g->posted);
     g->posted++;
@@ -130,7 +128,8 @@ int ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps
 
 void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
-    if (take_slot(ll, group, (uint32_t)ll->message_count + group, now_ps))
+    const bool short_ring = ll->group[group].short_ring;
+    if (!short_ring || take_slot(ll, group, (uint32_t)ll->message_count + group, now_ps))
         ring(ll, group, true, now_ps);
 }
 
