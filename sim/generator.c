@@ -10,10 +10,8 @@
 
 #include "ref/mathfn.h"
 #include "ref/routing.h"
-#include "sim/rng.h"
+#include "sim/generator_parts.h"
 #include "sim/settings.h"
-
-enum { PURPOSE_ROWS = 1, PURPOSE_WEIGHTS = 2, PURPOSE_HOT = 3 };
 
 static const struct {
     const char *name;
@@ -22,7 +20,8 @@ static const struct {
 } KINDS[] = {
     {"uniform", SIM_GENERATOR_UNIFORM, false}, {"lognormal", SIM_GENERATOR_LOGNORMAL, true},
     {"hot", SIM_GENERATOR_HOT, true},          {"roundrobin", SIM_GENERATOR_ROUNDROBIN, false},
-    {"limited", SIM_GENERATOR_LIMITED, true},
+    {"limited", SIM_GENERATOR_LIMITED, true},  {"prefill", SIM_GENERATOR_PREFILL, false},
+    {"decode", SIM_GENERATOR_DECODE, false},
 };
 
 bool sim_generator_named(const char *text)
@@ -92,7 +91,9 @@ int sim_generator_parse(const char *text, uint32_t experts, uint32_t topk, uint3
     snprintf(
         err, err_len,
         "--routing: %.64s: must be uniform, lognormal:S (0 to 4), hot:N (percent), roundrobin, "
-        "limited:G (at most %" PRIu32 " nodes, room for top-%" PRIu32 "), or a trace file",
+        "limited:G (at most %" PRIu32 " nodes, room for top-%" PRIu32
+        "), prefill, decode, or a trace "
+        "file",
         text, nodes, topk);
     return -1;
 }
@@ -109,24 +110,22 @@ static void draw_uniform(struct sim_rng *rng, uint32_t experts, uint32_t topk, u
     }
 }
 
-/* Cumulative integer weights of a layer's experts: exp(S x deviate) in units of 2^-16, at least 1,
- * where the deviate is twelve uniforms less six (mean 0, variance 1). */
-static void layer_weights(const struct sim_generator *generator, uint32_t layer,
-                          uint64_t *cumulative)
+void sim_generator_weights(const struct sim_generator *generator, uint32_t layer,
+                           uint32_t hundredths, uint64_t *cumulative)
 {
-    struct sim_rng rng = sim_rng_stream(generator->seed, PURPOSE_WEIGHTS, layer, 0, 0);
+    struct sim_rng rng = sim_rng_stream(generator->seed, SIM_DRAW_WEIGHTS, layer, 0, 0);
     uint64_t sum = 0;
     for (uint32_t e = 0; e < generator->experts; e++) {
         int64_t deviate = 0; /* In units of 2^-16. */
         for (int i = 0; i < 12; i++) deviate += sim_rng_below(&rng, 65536);
         deviate -= INT64_C(6) * 65536;
-        const float power = (float)(deviate * (int64_t)generator->parameter) / (65536.0f * 100.0f);
+        const float power = (float)(deviate * (int64_t)hundredths) / (65536.0f * 100.0f);
         sum += (uint64_t)(ref_exp(power) * 65536.0f) + 1;
         cumulative[e] = sum;
     }
 }
 
-static uint32_t pick(const uint64_t *cumulative, uint32_t count, uint64_t at)
+uint32_t sim_generator_pick(const uint64_t *cumulative, uint32_t count, uint64_t at)
 {
     uint32_t low = 0, high = count - 1;
     while (low < high) {
@@ -139,13 +138,13 @@ static uint32_t pick(const uint64_t *cumulative, uint32_t count, uint64_t at)
     return low;
 }
 
-static void draw_weighted(struct sim_rng *rng, const uint64_t *cumulative, uint32_t experts,
-                          uint32_t topk, int64_t *row)
+void sim_generator_fill(struct sim_rng *rng, const uint64_t *cumulative, uint32_t experts,
+                        uint32_t topk, uint32_t have, int64_t *row)
 {
     const uint64_t sum = cumulative[experts - 1];
-    uint32_t have = 0, tries = 0;
+    uint32_t tries = 0;
     while (have < topk && tries++ < 64 * topk) {
-        const int64_t expert = pick(cumulative, experts, sim_rng_next(rng) % sum);
+        const int64_t expert = sim_generator_pick(cumulative, experts, sim_rng_next(rng) % sum);
         bool taken = false;
         for (uint32_t k = 0; k < have; k++) taken |= row[k] == expert;
         if (!taken) row[have++] = expert;
@@ -225,19 +224,28 @@ void sim_generator_draw(const struct sim_generator *generator, uint64_t step, ui
 {
     uint64_t cumulative[SIM_EXPERTS_MAX];
     const uint32_t experts = generator->experts, topk = generator->topk;
-    struct sim_rng rng = sim_rng_stream(generator->seed, PURPOSE_ROWS, step, layer, rank);
-    struct sim_rng hot_rng = sim_rng_stream(generator->seed, PURPOSE_HOT, layer, 0, 0);
+    struct sim_rng rng = sim_rng_stream(generator->seed, SIM_DRAW_ROWS, step, layer, rank);
+    struct sim_rng hot_rng = sim_rng_stream(generator->seed, SIM_DRAW_HOT, layer, 0, 0);
     const int64_t hot = sim_rng_below(&hot_rng, experts);
 
     assert(experts >= 1 && experts <= SIM_EXPERTS_MAX && topk >= 1 && topk <= experts);
-    if (generator->kind == SIM_GENERATOR_LOGNORMAL) layer_weights(generator, layer, cumulative);
+    if (generator->kind == SIM_GENERATOR_PREFILL || generator->kind == SIM_GENERATOR_DECODE) {
+        sim_generator_draw_real(generator, step, layer, rank, tokens, topk_idx);
+        return;
+    }
+    if (generator->kind == SIM_GENERATOR_LOGNORMAL)
+        sim_generator_weights(generator, layer, generator->parameter, cumulative);
     for (uint32_t t = 0; t < tokens; t++) {
         int64_t *row = topk_idx + (uint64_t)t * topk;
         switch (generator->kind) {
         case SIM_GENERATOR_UNIFORM: draw_uniform(&rng, experts, topk, 0, row); break;
-        case SIM_GENERATOR_LOGNORMAL: draw_weighted(&rng, cumulative, experts, topk, row); break;
+        case SIM_GENERATOR_LOGNORMAL:
+            sim_generator_fill(&rng, cumulative, experts, topk, 0, row);
+            break;
         case SIM_GENERATOR_HOT: draw_hot(generator, &rng, hot, row); break;
         case SIM_GENERATOR_LIMITED: draw_limited(generator, &rng, row); break;
+        case SIM_GENERATOR_PREFILL:
+        case SIM_GENERATOR_DECODE: break; /* Above. */
         case SIM_GENERATOR_ROUNDROBIN:
             for (uint32_t k = 0; k < topk; k++)
                 row[k] = (int64_t)((((uint64_t)rank * tokens + t) * topk + k) % experts);

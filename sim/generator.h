@@ -5,6 +5,10 @@
  *                 hundredths up to 4.00 (S = 1 gives a maximum near 10 times the mean at E 256)
  *   hot:N         one expert of the layer is among the choices of N percent of all tokens
  *   roundrobin    perfectly balanced: choice i of the group's tokens takes expert i mod E
+ *   prefill       as skewed as a real model of 256 experts, layer by layer; adjacent rows of a rank
+ *                 share 0.15 to 0.5 of their experts, as the tokens of a prompt do
+ *   decode        the same skew; a row shares as much with its own row of the step before, as the
+ *                 tokens of a decode stream do
  *   limited:G     the G nodes with the best single expert, then the best K experts in them, by
  *                 uniform scores (how group-limited routers load a cluster)
  *
@@ -23,7 +27,9 @@ enum sim_generator_kind {
     SIM_GENERATOR_LOGNORMAL,
     SIM_GENERATOR_HOT,
     SIM_GENERATOR_ROUNDROBIN,
-    SIM_GENERATOR_LIMITED
+    SIM_GENERATOR_LIMITED,
+    SIM_GENERATOR_PREFILL,
+    SIM_GENERATOR_DECODE
 };
 
 struct sim_generator {

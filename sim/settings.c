@@ -38,7 +38,7 @@ static const struct sim_option OPTIONS[] = {
     {"overlap", TEXT(overlap), "none|layers|shared-dispatch|shared-combine|sbo|tbo|hooks", "none",
      "schedule of communication and compute; other than none times the whole step", true},
     {"routing", TEXT(routing), NULL, "uniform",
-     "uniform, lognormal:S, hot:N, roundrobin, limited:G, or a trace file", true},
+     "uniform, lognormal:S, hot:N, roundrobin, limited:G, prefill, decode, or a trace", true},
     {"offsets", TEXT(offsets), NULL, "", "request offsets of the trace (.npy)", true},
     {"weights", TEXT(weights), NULL, "none", "router weights (.npy); none = 1/k", true},
     {"eplb", NUMBER(eplb, 0, 4096), NULL, "0",

@@ -76,6 +76,7 @@ int cmd_export(int argc, char **argv);
 int cmd_eplb(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_sweep(int argc, char **argv);
+int cmd_imbalance(int argc, char **argv);
 int cmd_plugin_host(int argc, char **argv);
 
 #endif

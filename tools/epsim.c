@@ -34,6 +34,7 @@ static const struct command COMMANDS[] = {
     {"export", cmd_export, "a run for Perfetto and chrome://tracing"},
     {"report", cmd_report, "a run as one HTML page"},
     {"eplb", cmd_eplb, "placement of expert replicas from weights"},
+    {"imbalance", cmd_imbalance, "load of experts and ranks, and what adjacent tokens share"},
     {"explore", cmd_explore, "walk a protocol's interleavings: safe, or the way to break it"},
     {"bench", cmd_bench, "the speed of the engine and of the reference themselves"},
     {NULL, NULL, NULL},
