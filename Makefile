@@ -135,8 +135,9 @@ $(BUILD)/gen/version.h: FORCE
 	    commit=`git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null` || commit=unknown; fi; \
 	    echo '#define EPSIM_VERSION "$(VERSION)"'; echo "#define EPSIM_COMMIT \"$$commit\"")
 
-# EPSIM_CUDA: are the kernels linked? EPSIM_KERNELS_DIGEST: 16 hex digits over their sources.
-KERNEL_FILES := $(sort $(wildcard kernels/*) $(wildcard ref/mathfn.h))
+# EPSIM_CUDA: are the kernels linked? EPSIM_KERNELS_DIGEST: 16 hex digits over their sources, which
+# the text about them is none of.
+KERNEL_FILES := $(sort $(filter-out %.md,$(wildcard kernels/*)) $(wildcard ref/mathfn.h))
 $(BUILD)/gen/config.h: FORCE
 	$(call keep,echo '#define EPSIM_CUDA $(HAVE_CUDA)'; \
 	    digest=`sha256sum /dev/null $(KERNEL_FILES) | sha256sum | cut -c1-16`; \

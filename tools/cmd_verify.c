@@ -142,6 +142,8 @@ int cmd_verify(int argc, char **argv)
     if (strcmp(name, "ref") != 0) {
         const int found = sim_backend_choose(&line.settings, &choice, err, sizeof err);
         if (found == SIM_BACKEND_UNKNOWN) return command_fail(&spec, EXIT_USAGE, err);
+        if (found != 0 && command_line_flag(&line, "record") != NULL)
+            return command_fail(&spec, EXIT_ENVIRONMENT, err);
         if (found != 0) return report_unopened(&line, name, err);
     }
     if (command_line_flag(&line, "record") != NULL)

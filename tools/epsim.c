@@ -19,7 +19,7 @@ struct command {
 
 /* One line each; a command's own file says more. */
 static const struct command COMMANDS[] = {
-    {"verify", cmd_verify, "a backend against captures of the real kernels"},
+    {"verify", cmd_verify, "a backend against captures of the real kernels, or over named cases"},
     {"expect", cmd_expect, "the reference's results for inputs in the capture format"},
     {"check", cmd_check, "every precondition of a deployment"},
     {"ledger", cmd_ledger, "bytes per crossing: by formula, counted, on the wire"},
