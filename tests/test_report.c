@@ -33,6 +33,20 @@ static size_t count_of(const char *page, const char *what)
 #define PAGE_HAS(page, what) ck_assert_msg(strstr(page, what) != NULL, "no %s", what)
 #define PAGE_LACKS(page, what) ck_assert_msg(strstr(page, what) == NULL, "has %s", what)
 
+/* A source formatter once took the style sheet for C: "color - scheme", "# 95c0e2". No name, colour
+ * or length of ours has a blank in it, so these never stand between the tags. */
+static void check_style(const char *page)
+{
+    const char *style = strstr(page, "<style>"), *end = strstr(page, "</style>");
+    ck_assert(style != NULL && end != NULL && style < end);
+    const char *const broken[] = {" - ", "# ", "#\n", "0 %", " :", ":\n"};
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        const char *at = strstr(style, broken[i]);
+        ck_assert_msg(at == NULL || at > end, "style: %.40s", at);
+    }
+    PAGE_HAS(page, "box-sizing: border-box");
+}
+
 /* Every box that is opened is closed, and nothing is fetched or run. */
 static void check_shape(const char *page)
 {
@@ -46,6 +60,7 @@ static void check_shape(const char *page)
         if (strcmp(boxes[i][0], "<p") == 0) opened -= count_of(page, "<path");
         ck_assert_msg(opened == count_of(page, boxes[i][1]), "%s", boxes[i][0]);
     }
+    check_style(page);
     PAGE_LACKS(page, "http:");
     PAGE_LACKS(page, "https:");
     PAGE_LACKS(page, "<script");
