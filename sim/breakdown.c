@@ -6,19 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-int sim_breakdown_open(const struct sim_plan *plan, struct sim_breakdown *breakdown, char *err,
-                       size_t err_len)
+int sim_breakdown_open(const uint32_t *layer, uint32_t layer_count, uint32_t threads,
+                       struct sim_breakdown *breakdown, char *err, size_t err_len)
 {
     memset(breakdown, 0, sizeof *breakdown);
-    breakdown->layer_count = plan->layer_count;
-    breakdown->layer = plan->layers;
-    breakdown->by_layer = (struct sim_breakdown_sum *)calloc(
-        (size_t)plan->layer_count * SIM_DIRECTIONS, sizeof *breakdown->by_layer);
+    breakdown->layer_count = layer_count;
+    breakdown->layer = layer;
+    breakdown->by_layer = (struct sim_breakdown_sum *)calloc((size_t)layer_count * SIM_DIRECTIONS,
+                                                             sizeof *breakdown->by_layer);
     if (breakdown->by_layer == NULL) {
         snprintf(err, err_len, "explain: out of memory");
         return -1;
     }
-    breakdown->bench = sim_vary_open(plan->settings.threads, err, err_len);
+    breakdown->bench = sim_vary_open(threads, err, err_len);
     if (breakdown->bench != NULL) return 0;
     sim_breakdown_close(breakdown);
     return -1;
@@ -56,12 +56,21 @@ static int add_direction(struct sim_breakdown *breakdown, const struct sim_excha
         return -1;
     add_sum(&breakdown->all[d], made);
     add_sum(&breakdown->by_layer[(size_t)layer_index * SIM_DIRECTIONS + d], made);
-    for (int k = 0; k < SIM_KNOBS; k++) {
-        const char *idle = sim_knob_idle((enum sim_knob)k, exchange);
+    for (int k = 0; k < SIM_WIDENINGS; k++) {
+        const char *idle = sim_widening_idle((enum sim_widening)k, exchange);
         breakdown->after_ps[d][k] += after_ps[k];
         if (first || idle == NULL) breakdown->idle[d][k] = idle;
     }
     return 0;
+}
+
+static int add_assumptions(struct sim_breakdown *breakdown, const struct sim_exchange *exchanges,
+                           const uint64_t *now_ps, size_t count, char *err, size_t err_len)
+{
+    const int found = sim_assumptions(breakdown->bench, exchanges, now_ps, count,
+                                      breakdown->assumptions, err, err_len);
+    breakdown->assumption_count = found;
+    return found < 0 ? -1 : 0;
 }
 
 int sim_breakdown_add(struct sim_breakdown *breakdown, const struct sim_cell *cell,
@@ -77,7 +86,13 @@ int sim_breakdown_add(struct sim_breakdown *breakdown, const struct sim_cell *ce
         now_ps[d] = made->took_ps[made->slowest];
     }
     if (breakdown->all[SIM_DISPATCH].cells > 1) return 0;
-    breakdown->assumption_count = sim_assumptions(
-        breakdown->bench, exchanges, now_ps, SIM_DIRECTIONS, breakdown->assumptions, err, err_len);
-    return breakdown->assumption_count < 0 ? -1 : 0;
+    return add_assumptions(breakdown, exchanges, now_ps, SIM_DIRECTIONS, err, err_len);
+}
+
+int sim_breakdown_add_exchange(struct sim_breakdown *breakdown, const struct sim_exchange *exchange,
+                               char *err, size_t err_len)
+{
+    const struct sim_attribution *made = &breakdown->cell[exchange->direction];
+    if (add_direction(breakdown, exchange, 0, err, err_len) != 0) return -1;
+    return add_assumptions(breakdown, exchange, &made->took_ps[made->slowest], 1, err, err_len);
 }

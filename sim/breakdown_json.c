@@ -24,15 +24,16 @@ static json_t *sum_json(const struct sim_breakdown_sum *sum)
     return json;
 }
 
-static json_t *knob_json(const struct sim_breakdown *breakdown, int direction, enum sim_knob knob)
+static json_t *knob_json(const struct sim_breakdown *breakdown, int direction,
+                         enum sim_widening knob)
 {
     const uint64_t before_ps = breakdown->all[direction].took_ps;
     const uint64_t after_ps = breakdown->after_ps[direction][knob];
     const char *idle = breakdown->idle[direction][knob];
     json_t *json = json_object();
     json_object_set_new(json, "op", json_string(OPS[direction]));
-    json_object_set_new(json, "knob", json_string(sim_knob_name(knob)));
-    json_object_set_new(json, "text", json_string(sim_knob_text(knob)));
+    json_object_set_new(json, "knob", json_string(sim_widening_name(knob)));
+    json_object_set_new(json, "text", json_string(sim_widening_text(knob)));
     json_object_set_new(json, "before_ps", whole(before_ps));
     json_object_set_new(json, "after_ps", whole(after_ps));
     json_object_set_new(json, "gain_ps",
@@ -67,8 +68,8 @@ json_t *sim_breakdown_json(const struct sim_breakdown *breakdown)
                                     "Shapley values of counterfactual simulations"));
     for (int d = 0; d < SIM_DIRECTIONS; d++) {
         json_object_set_new(json, OPS[d], sum_json(&breakdown->all[d]));
-        for (int k = 0; k < SIM_KNOBS; k++)
-            json_array_append_new(widen, knob_json(breakdown, d, (enum sim_knob)k));
+        for (int k = 0; k < SIM_WIDENINGS; k++)
+            json_array_append_new(widen, knob_json(breakdown, d, (enum sim_widening)k));
     }
     for (uint32_t l = 0; l < breakdown->layer_count; l++) {
         json_t *layer = json_object();

@@ -32,6 +32,7 @@ struct question {
 };
 
 struct job {
+    const struct sim_predict_options *options;
     struct question *questions;
     size_t count;
     atomic_size_t next;
@@ -205,8 +206,8 @@ static void add_answers(struct question *question, const struct bench *bench,
     question->floor_ps += timing->floor_ps;
 }
 
-static int run_draw(struct question *question, uint32_t draw, struct bench *bench, char *err,
-                    size_t err_len)
+static int run_draw(struct question *question, uint32_t draw, struct bench *bench,
+                    const struct sim_predict_options *options, char *err, size_t err_len)
 {
     const struct sim_measured_row *row = question->row;
     struct sim_traffic traffic = {.ranks = 0};
@@ -235,6 +236,13 @@ static int run_draw(struct question *question, uint32_t draw, struct bench *benc
     status = question->normal ? sim_normal_time(bench->engine, &exchange, &timing, err, err_len)
                               : sim_ll_time(bench->engine, &exchange, &timing, err, err_len);
     if (status == 0) add_answers(question, bench, &timing);
+    if (status == 0 && draw == 0 && options->observe) {
+        struct sim_exchange seen = exchange;
+        seen.best_chunk = false;
+        seen.nvl_chunk = timing.nvl_chunk;
+        seen.rdma_chunk = timing.rdma_chunk;
+        status = options->observe(options->observe_context, &seen, err, err_len);
+    }
     question->chunks[0] = timing.nvl_chunk; /* Further draws keep the sizes. */
     question->chunks[1] = timing.rdma_chunk;
     sim_timing_close(&timing);
@@ -244,7 +252,8 @@ free_traffic:
     return status;
 }
 
-static int answer(struct question *question, struct bench *bench, char *err, size_t err_len)
+static int answer(struct question *question, struct bench *bench,
+                  const struct sim_predict_options *options, char *err, size_t err_len)
 {
     const uint64_t tokens = (uint64_t)question->row->tokens * question->row->ep;
     uint64_t draws = tokens ? DRAWN_TOKENS / tokens : 1;
@@ -253,7 +262,7 @@ static int answer(struct question *question, struct bench *bench, char *err, siz
     memset(question->answer_ps, 0, sizeof question->answer_ps);
     question->floor_ps = 0;
     for (uint32_t d = 0; d < draws; d++)
-        if (run_draw(question, d, bench, err, err_len) != 0) return -1;
+        if (run_draw(question, d, bench, options, err, err_len) != 0) return -1;
     for (int p = 0; p < PARTS; p++) question->answer_ps[p] /= draws;
     question->floor_ps /= draws;
     return 0;
@@ -274,7 +283,7 @@ static void *work(void *argument)
     while (status == 0 && !atomic_load(&job->failed)) {
         const size_t i = atomic_fetch_add(&job->next, 1);
         if (i >= job->count) break;
-        status = answer(&job->questions[i], bench, err, sizeof err);
+        status = answer(&job->questions[i], bench, job->options, err, sizeof err);
     }
     if (status != 0 && atomic_exchange(&job->failed, 1) == 0)
         snprintf(job->err, job->err_len, "%s", err);
@@ -316,7 +325,7 @@ int sim_predict(const struct sim_measured *measured, const struct sim_predict_op
     struct question *questions = (struct question *)calloc(rows + 1, sizeof *questions);
     size_t *asked = (size_t *)calloc(rows + 1, sizeof *asked);
     enum part *part = (enum part *)calloc(rows + 1, sizeof *part);
-    struct job job = {.questions = questions, .err = err, .err_len = err_len};
+    struct job job = {.options = options, .questions = questions, .err = err, .err_len = err_len};
     int status = -1;
 
     if (!machines || !questions || !asked || !part) {

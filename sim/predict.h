@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "fabric/machine.h"
+#include "sim/exchange.h"
 #include "sim/measured.h"
 
 struct sim_predict_options {
@@ -18,6 +19,10 @@ struct sim_predict_options {
     const struct fabric_machine *const *machines;
     bool roofline;      /* attention: leave the machines' measured tables alone. */
     const bool *wanted; /* [rows]: false = leave predicted_ps[i] alone; NULL = all. */
+    /* NULL, or called with the exchange of the first draw of every question, on any thread; its
+     * memory lives for the call. 0, or -1 with err, which ends the prediction. */
+    int (*observe)(void *context, const struct sim_exchange *exchange, char *err, size_t err_len);
+    void *observe_context;
     /* Normal mode's NVLink and RDMA chunk of row i, where NULL and 0 mean the best: on return
      * what it was. A fitter's small steps keep the sizes, which saves the search. */
     uint32_t (*chunks)[2];

@@ -242,11 +242,11 @@ int sim_record_breakdown(struct trace_db *db, const struct sim_cell *cell,
             if (row.ps == 0) continue;
             if (trace_db_attribution(db, &row, err, err_len) != 0) return -1;
         }
-        for (int k = 0; k < SIM_KNOBS; k++) {
+        for (int k = 0; k < SIM_WIDENINGS; k++) {
             const struct trace_whatif row = {cell->step,
                                              cell->layer,
                                              OPS[d],
-                                             sim_knob_name((enum sim_knob)k),
+                                             sim_widening_name((enum sim_widening)k),
                                              made->took_ps[made->slowest],
                                              breakdown->cell_after_ps[d][k]};
             if (trace_db_whatif(db, &row, err, err_len) != 0) return -1;

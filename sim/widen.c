@@ -15,29 +15,29 @@ static const struct {
     const char *name, *text;
     enum sim_part part; /* Scaled by two. */
     enum sim_scaled scaled;
-} KNOBS[SIM_KNOBS] = {
-    [SIM_KNOB_NVLINK_RATE] = {"nvlink-rate", "NVLink rate x 2", SIM_PART_NVLINK, SIM_SCALE_RATES},
-    [SIM_KNOB_NIC_RATE] = {"nic-rate", "NIC rate x 2", SIM_PART_NIC, SIM_SCALE_RATES},
-    [SIM_KNOB_NIC_LATENCY] = {"nic-latency", "NIC delays / 2", SIM_PART_NIC, SIM_SCALE_SPANS},
-    [SIM_KNOB_FABRIC] = {"fabric", "an ideal fabric", SIM_PARTS, SIM_SCALE_BOTH},
-    [SIM_KNOB_SM_SPEED] = {"sm-speed", "speed of an SM x 2", SIM_PART_SM, SIM_SCALE_BOTH},
-    [SIM_KNOB_SMS] = {"sms", "--sms x 2", SIM_PARTS, SIM_SCALE_BOTH},
-    [SIM_KNOB_QP_DEPTH] = {"qp-depth", "--qp-depth x 2", SIM_PARTS, SIM_SCALE_BOTH},
-    [SIM_KNOB_SYNC] = {"sync", "barriers and flags / 2", SIM_PART_SYNC, SIM_SCALE_BOTH},
-    [SIM_KNOB_LAUNCH] = {"launch", "launch / 2", SIM_PART_LAUNCH, SIM_SCALE_BOTH},
-    [SIM_KNOB_NOTIFY] = {"notify", "count exchange / 2", SIM_PART_NOTIFY, SIM_SCALE_BOTH},
-    [SIM_KNOB_SKEW] = {"skew", "no skew", SIM_PARTS, SIM_SCALE_BOTH},
+} KNOBS[SIM_WIDENINGS] = {
+    [SIM_WIDEN_NVLINK_RATE] = {"nvlink-rate", "NVLink rate x 2", SIM_PART_NVLINK, SIM_SCALE_RATES},
+    [SIM_WIDEN_NIC_RATE] = {"nic-rate", "NIC rate x 2", SIM_PART_NIC, SIM_SCALE_RATES},
+    [SIM_WIDEN_NIC_LATENCY] = {"nic-latency", "NIC delays / 2", SIM_PART_NIC, SIM_SCALE_SPANS},
+    [SIM_WIDEN_FABRIC] = {"fabric", "an ideal fabric", SIM_PARTS, SIM_SCALE_BOTH},
+    [SIM_WIDEN_SM_SPEED] = {"sm-speed", "speed of an SM x 2", SIM_PART_SM, SIM_SCALE_BOTH},
+    [SIM_WIDEN_SMS] = {"sms", "--sms x 2", SIM_PARTS, SIM_SCALE_BOTH},
+    [SIM_WIDEN_QP_DEPTH] = {"qp-depth", "--qp-depth x 2", SIM_PARTS, SIM_SCALE_BOTH},
+    [SIM_WIDEN_SYNC] = {"sync", "barriers and flags / 2", SIM_PART_SYNC, SIM_SCALE_BOTH},
+    [SIM_WIDEN_LAUNCH] = {"launch", "launch / 2", SIM_PART_LAUNCH, SIM_SCALE_BOTH},
+    [SIM_WIDEN_NOTIFY] = {"notify", "count exchange / 2", SIM_PART_NOTIFY, SIM_SCALE_BOTH},
+    [SIM_WIDEN_SKEW] = {"skew", "no skew", SIM_PARTS, SIM_SCALE_BOTH},
 };
 
-const char *sim_knob_name(enum sim_knob knob)
+const char *sim_widening_name(enum sim_widening knob)
 {
-    assert((unsigned)knob < SIM_KNOBS);
+    assert((unsigned)knob < SIM_WIDENINGS);
     return KNOBS[knob].name;
 }
 
-const char *sim_knob_text(enum sim_knob knob)
+const char *sim_widening_text(enum sim_widening knob)
 {
-    assert((unsigned)knob < SIM_KNOBS);
+    assert((unsigned)knob < SIM_WIDENINGS);
     return KNOBS[knob].text;
 }
 
@@ -47,43 +47,43 @@ static uint32_t doubled_sms(const struct sim_exchange *exchange)
     return 2 * exchange->sms < most ? 2 * exchange->sms : most;
 }
 
-const char *sim_knob_idle(enum sim_knob knob, const struct sim_exchange *exchange)
+const char *sim_widening_idle(enum sim_widening knob, const struct sim_exchange *exchange)
 {
     const uint32_t parts = sim_attribute_parts(exchange);
     const bool ll = exchange->traffic->mode == SIM_MODE_LL;
     switch (knob) {
-    case SIM_KNOB_NVLINK_RATE:
+    case SIM_WIDEN_NVLINK_RATE:
         return parts & 1u << SIM_PART_NVLINK ? NULL : "no row goes by NVLink";
-    case SIM_KNOB_NIC_RATE:
-    case SIM_KNOB_NIC_LATENCY: return parts & 1u << SIM_PART_NIC ? NULL : "no row goes by NIC";
-    case SIM_KNOB_FABRIC:
+    case SIM_WIDEN_NIC_RATE:
+    case SIM_WIDEN_NIC_LATENCY: return parts & 1u << SIM_PART_NIC ? NULL : "no row goes by NIC";
+    case SIM_WIDEN_FABRIC:
         if (!(parts & 1u << SIM_PART_NIC)) return "no row goes by NIC";
         return sim_exchange_networked(exchange) ? NULL : "it is ideal";
-    case SIM_KNOB_SMS:
+    case SIM_WIDEN_SMS:
         if (ll) return "low latency takes a grid of its own";
         return doubled_sms(exchange) > exchange->sms ? NULL : "the kernel has all SMs";
-    case SIM_KNOB_QP_DEPTH:
+    case SIM_WIDEN_QP_DEPTH:
         if (!ll) return "normal mode's chunks never fill a ring";
         return parts & 1u << SIM_PART_QP ? NULL : "no ring is ever full";
-    case SIM_KNOB_NOTIFY:
+    case SIM_WIDEN_NOTIFY:
         if (ll) return "low latency exchanges no counts beforehand";
         return parts & 1u << SIM_PART_NOTIFY ? NULL : "one node: part of the launch";
-    case SIM_KNOB_SKEW: return parts & 1u << SIM_PART_WAIT ? NULL : "all ranks start together";
-    case SIM_KNOB_SM_SPEED:
-    case SIM_KNOB_SYNC:
-    case SIM_KNOB_LAUNCH:
-    case SIM_KNOBS:
+    case SIM_WIDEN_SKEW: return parts & 1u << SIM_PART_WAIT ? NULL : "all ranks start together";
+    case SIM_WIDEN_SM_SPEED:
+    case SIM_WIDEN_SYNC:
+    case SIM_WIDEN_LAUNCH:
+    case SIM_WIDENINGS:
     default: return NULL;
     }
 }
 
-static struct sim_variation turned(enum sim_knob knob, const struct sim_exchange *exchange)
+static struct sim_variation turned(enum sim_widening knob, const struct sim_exchange *exchange)
 {
     struct sim_variation question = {.free_parts = 0};
-    if (knob == SIM_KNOB_SMS) question.sms = doubled_sms(exchange);
-    if (knob == SIM_KNOB_QP_DEPTH) question.qp_depth = 2 * exchange->qp_depth;
-    if (knob == SIM_KNOB_FABRIC) question.free_parts = 1u << SIM_PART_FABRIC;
-    if (knob == SIM_KNOB_SKEW) question.free_parts = 1u << SIM_PART_WAIT;
+    if (knob == SIM_WIDEN_SMS) question.sms = doubled_sms(exchange);
+    if (knob == SIM_WIDEN_QP_DEPTH) question.qp_depth = 2 * exchange->qp_depth;
+    if (knob == SIM_WIDEN_FABRIC) question.free_parts = 1u << SIM_PART_FABRIC;
+    if (knob == SIM_WIDEN_SKEW) question.free_parts = 1u << SIM_PART_WAIT;
     if (KNOBS[knob].part == SIM_PARTS) return question;
     question.scale_part = KNOBS[knob].part;
     question.scaled = KNOBS[knob].scaled;
@@ -118,18 +118,18 @@ static int read_times(struct sim_vary_bench *bench, const struct sim_exchange *e
 }
 
 int sim_widen(struct sim_vary_bench *bench, const struct sim_exchange *exchange, uint64_t now_ps,
-              uint64_t after_ps[SIM_KNOBS], char *err, size_t err_len)
+              uint64_t after_ps[SIM_WIDENINGS], char *err, size_t err_len)
 {
-    struct sim_variation questions[SIM_KNOBS];
-    uint64_t slowest[SIM_KNOBS];
-    enum sim_knob asked[SIM_KNOBS];
+    struct sim_variation questions[SIM_WIDENINGS];
+    uint64_t slowest[SIM_WIDENINGS];
+    enum sim_widening asked[SIM_WIDENINGS];
     size_t count = 0;
 
-    for (int k = 0; k < SIM_KNOBS; k++) {
+    for (int k = 0; k < SIM_WIDENINGS; k++) {
         after_ps[k] = now_ps;
-        if (sim_knob_idle((enum sim_knob)k, exchange) != NULL) continue;
-        questions[count] = turned((enum sim_knob)k, exchange);
-        asked[count++] = (enum sim_knob)k;
+        if (sim_widening_idle((enum sim_widening)k, exchange) != NULL) continue;
+        questions[count] = turned((enum sim_widening)k, exchange);
+        asked[count++] = (enum sim_widening)k;
     }
     if (read_times(bench, exchange, questions, count, slowest, err, err_len) != 0) return -1;
     for (size_t i = 0; i < count; i++) after_ps[asked[i]] = slowest[i];

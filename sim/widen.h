@@ -8,31 +8,31 @@
 
 #include "sim/vary.h"
 
-enum sim_knob {
-    SIM_KNOB_NVLINK_RATE,
-    SIM_KNOB_NIC_RATE,
-    SIM_KNOB_NIC_LATENCY, /* Messages, doorbells, work requests, flight. */
-    SIM_KNOB_FABRIC,      /* Nothing between the NICs shared, full or used by others. */
-    SIM_KNOB_SM_SPEED,    /* Loads, stores, casts and sums of every SM. */
-    SIM_KNOB_SMS,         /* Normal: SMs of the kernel. */
-    SIM_KNOB_QP_DEPTH,
-    SIM_KNOB_SYNC,   /* Barriers, flags, polls. */
-    SIM_KNOB_LAUNCH, /* CUDA graphs, fewer blocks. */
-    SIM_KNOB_NOTIFY, /* The count exchange of normal mode. */
-    SIM_KNOB_SKEW,   /* All ranks start together. */
-    SIM_KNOBS
+enum sim_widening {
+    SIM_WIDEN_NVLINK_RATE,
+    SIM_WIDEN_NIC_RATE,
+    SIM_WIDEN_NIC_LATENCY, /* Messages, doorbells, work requests, flight. */
+    SIM_WIDEN_FABRIC,      /* Nothing between the NICs shared, full or used by others. */
+    SIM_WIDEN_SM_SPEED,    /* Loads, stores, casts and sums of every SM. */
+    SIM_WIDEN_SMS,         /* Normal: SMs of the kernel. */
+    SIM_WIDEN_QP_DEPTH,
+    SIM_WIDEN_SYNC,   /* Barriers, flags, polls. */
+    SIM_WIDEN_LAUNCH, /* CUDA graphs, fewer blocks. */
+    SIM_WIDEN_NOTIFY, /* The count exchange of normal mode. */
+    SIM_WIDEN_SKEW,   /* All ranks start together. */
+    SIM_WIDENINGS
 };
 
-const char *sim_knob_name(enum sim_knob knob); /* "nvlink-rate", ..., static. */
-const char *sim_knob_text(enum sim_knob knob); /* For people: "NVLink rate x 2", static. */
+const char *sim_widening_name(enum sim_widening knob); /* "nvlink-rate", ..., static. */
+const char *sim_widening_text(enum sim_widening knob); /* For people: "NVLink rate x 2", static. */
 
 /* Why the knob cannot matter to the exchange, static; NULL: it may. */
-const char *sim_knob_idle(enum sim_knob knob, const struct sim_exchange *exchange);
+const char *sim_widening_idle(enum sim_widening knob, const struct sim_exchange *exchange);
 
 /* after_ps[knob]: the slowest rank's time with the knob turned; now_ps where it cannot matter.
  * now_ps: the slowest rank's time as it is. 0, or -1 with err (memory). */
 int sim_widen(struct sim_vary_bench *bench, const struct sim_exchange *exchange, uint64_t now_ps,
-              uint64_t after_ps[SIM_KNOBS], char *err, size_t err_len);
+              uint64_t after_ps[SIM_WIDENINGS], char *err, size_t err_len);
 
 /* A number that the time hangs on. */
 struct sim_assumption {

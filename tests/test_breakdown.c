@@ -225,6 +225,37 @@ START_TEST(the_table_fits_a_terminal_and_names_three_assumptions)
 }
 END_TEST
 
+START_TEST(a_measured_row_is_taken_apart_by_its_id)
+{
+    const char *csv = test_write_text(
+        test_temp_dir(), "rows.csv",
+        "id,machine,nodes,gpus_per_node,mode,op,ep,tokens_per_rank,hidden,topk,experts,"
+        "dispatch_dtype,comm_sms,us\n"
+        "a,h100-hgx,1,8,ll,dispatch,8,16,4096,4,16,fp8,,20\n"
+        "b,h100-hgx,2,8,normal,combine,16,32,4096,4,32,fp8,8,90\n"
+        "c,h100-hgx,1,8,ll,combine_recv,8,16,4096,4,16,fp8,,20\n");
+    static const char *const IDS[] = {"a", "b", "c"};
+    for (size_t i = 0; i < 3; i++) {
+        const char *const arguments[] = {test_epsim(), "accuracy",  "--json", "--measured",
+                                         csv,          "--explain", IDS[i],   NULL};
+        json_t *json = run_json(arguments), *explain = json_object_get(json, "explain");
+        const json_t *sum = json_object_get(explain, OPS[i > 0]);
+        ck_assert_int_eq(integer(sum, "cells"), 1);
+        ck_assert_int_gt(integer(sum, "time_ps"), 0);
+        ck_assert_int_eq(sum_of_parts(sum), integer(sum, "time_ps"));
+        ck_assert_int_eq(integer(json_object_get(explain, OPS[i == 0]), "cells"), 0);
+        json_decref(json);
+    }
+    struct test_output output;
+    TEST_EPSIM(&output, "accuracy", "--measured", csv, "--explain", "d");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "--explain: d: no row of an exchange has this id"));
+    TEST_EPSIM(&output, "accuracy", "--measured", csv, "--explain", "b");
+    ck_assert_ptr_nonnull(strstr(output.out, "count exchange between nodes"));
+    ck_assert_ptr_null(strstr(output.out, "dispatch us"));
+}
+END_TEST
+
 START_TEST(a_file_from_before_a_table_was_added_gets_it)
 {
     const char *path = test_join(test_temp_dir(), "old.db");
@@ -247,6 +278,7 @@ Suite *breakdown_suite(void)
     tcase_add_test(tcase, what_widening_gives_is_what_a_run_with_it_takes);
     tcase_add_test(tcase, an_ideal_fabric_gives_back_what_a_real_one_takes);
     tcase_add_test(tcase, the_table_fits_a_terminal_and_names_three_assumptions);
+    tcase_add_test(tcase, a_measured_row_is_taken_apart_by_its_id);
     tcase_add_test(tcase, a_file_from_before_a_table_was_added_gets_it);
     suite_add_tcase(suite, tcase);
     return suite;

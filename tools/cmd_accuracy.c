@@ -5,9 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 #include "sim/accuracy.h"
+#include "sim/breakdown.h"
 #include "sim/calibrate.h"
 #include "sim/predict.h"
 #include "tools/commands.h"
+#include "tools/explain.h"
 #include "tools/table.h"
 
 enum { SPLIT_ROUNDS = 8 };
@@ -19,6 +21,7 @@ static const struct command_flag flags[] = {
     {"mode", "MODE", "only rows of ll, or of normal"},
     {"split", NULL, "fit the machines to half of the rows, judge them on the other half"},
     {"rows", NULL, "print every row, not only the groups"},
+    {"explain", "ID", "of the row with this id alone: where its predicted time goes"},
     {NULL, NULL, NULL},
 };
 
@@ -239,6 +242,55 @@ static int report(const struct command_line *line, struct sim_measured *measured
     return status;
 }
 
+static int take_apart(void *context, const struct sim_exchange *exchange, char *err, size_t err_len)
+{
+    return sim_breakdown_add_exchange((struct sim_breakdown *)context, exchange, err, err_len);
+}
+
+/* One row: predicted, measured, and the prediction's first draw in parts. */
+static int explain_row(const struct command_line *line, const struct sim_measured *measured)
+{
+    static const uint32_t layer = 0;
+    const char *id = command_line_flag(line, "explain");
+    struct sim_breakdown breakdown;
+    struct sim_measured one = *measured;
+    const struct sim_predict_options wanted = {
+        .threads = 1, .observe = take_apart, .observe_context = &breakdown};
+    uint64_t predicted_ps = 0;
+    char err[512];
+    size_t at = 0;
+
+    while (at < measured->count && strcmp(measured->rows[at].id, id) != 0) at++;
+    if (at == measured->count || measured->kind != SIM_MEASURED_CALIBRATE) {
+        snprintf(err, sizeof err, "--explain: %.64s: no row of an exchange has this id", id);
+        return command_fail(&spec, EXIT_USAGE, err);
+    }
+    one.rows = measured->rows + at;
+    one.count = 1;
+    if (sim_breakdown_open(&layer, 1, line->settings.threads, &breakdown, err, sizeof err) != 0)
+        return command_fail(&spec, EXIT_ENVIRONMENT, err);
+    int status = EXIT_OK;
+    if (sim_predict(&one, &wanted, &predicted_ps, NULL, err, sizeof err) != 0) {
+        status = command_fail(&spec, EXIT_USAGE, err);
+    } else if (line->json) {
+        json_t *json =
+            json_pack("{s:s, s:f, s:f, s:o}", "id", id, "predicted_us", (double)predicted_ps / 1e6,
+                      "measured_us", (double)one.rows->measured_ps / 1e6, "explain",
+                      sim_breakdown_json(&breakdown));
+        status = command_print_json(json);
+    } else {
+        printf("row       %s: %s %s, EP%" PRIu32 ", %" PRIu32 " tokens per rank\n", id,
+               one.rows->mode, one.rows->op, one.rows->ep, one.rows->tokens);
+        printf(
+            "time      predicted %.2f us, measured %.2f us; below: whole kernels of one draw of\n"
+            "          routing, count exchange and both halves included\n",
+            (double)predicted_ps / 1e6, (double)one.rows->measured_ps / 1e6);
+        explain_print(&breakdown);
+    }
+    sim_breakdown_close(&breakdown);
+    return status;
+}
+
 int cmd_accuracy(int argc, char **argv)
 {
     struct command_line line;
@@ -254,7 +306,8 @@ int cmd_accuracy(int argc, char **argv)
     if (!path) return command_fail(&spec, EXIT_USAGE, "--measured CSV is missing");
     if (sim_measured_read(path, &measured, err, sizeof err) != 0)
         return command_fail(&spec, EXIT_USAGE, err);
-    status = report(&line, &measured);
+    status = command_line_flag(&line, "explain") ? explain_row(&line, &measured)
+                                                 : report(&line, &measured);
     sim_measured_free(&measured);
     return status;
 }

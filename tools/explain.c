@@ -14,6 +14,24 @@ static double mean_us(int64_t sum_ps, uint64_t cells)
     return cells > 0 ? (double)sum_ps / (double)cells / 1e6 : 0.0;
 }
 
+static bool present(const struct sim_breakdown *breakdown, int direction)
+{
+    return breakdown->all[direction].cells > 0;
+}
+
+/* Headings of both operations, or of the one that is there, between first and last. */
+static struct table *open_columns(const struct sim_breakdown *breakdown, const char *first,
+                                  const char *each, const char *last)
+{
+    char columns[128];
+    size_t at = (size_t)snprintf(columns, sizeof columns, "%s", first);
+    for (int d = 0; d < SIM_DIRECTIONS; d++)
+        if (present(breakdown, d))
+            at += (size_t)snprintf(columns + at, sizeof columns - at, "|>%s us|>%s", OPS[d], each);
+    snprintf(columns + at, sizeof columns - at, "%s", last);
+    return table_open(columns);
+}
+
 static double percent(int64_t part, uint64_t whole)
 {
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0.0;
@@ -33,13 +51,14 @@ static bool worth_a_line(const struct sim_breakdown *breakdown, int part)
 
 static void print_parts(const struct sim_breakdown *breakdown)
 {
-    struct table *table = table_open("part|what|>dispatch us|>share|>combine us|>share");
+    struct table *table = open_columns(breakdown, "part|what", "share", "");
     for (int part = 0; part < SIM_PARTS; part++) {
         if (!worth_a_line(breakdown, part)) continue;
         table_cell(table, "%s", sim_part_name((enum sim_part)part));
         table_cell(table, "%s", sim_part_text((enum sim_part)part));
         for (int d = 0; d < SIM_DIRECTIONS; d++) {
             const struct sim_breakdown_sum *sum = &breakdown->all[d];
+            if (!present(breakdown, d)) continue;
             table_cell(table, "%.2f", mean_us(sum->part_ps[part], sum->cells));
             table_cell(table, "%.1f %%", percent(sum->part_ps[part], sum->took_ps));
         }
@@ -48,6 +67,7 @@ static void print_parts(const struct sim_breakdown *breakdown)
     table_cell(table, "modelled, slowest rank");
     for (int d = 0; d < SIM_DIRECTIONS; d++) {
         const struct sim_breakdown_sum *sum = &breakdown->all[d];
+        if (!present(breakdown, d)) continue;
         table_cell(table, "%.2f", mean_us((int64_t)sum->took_ps, sum->cells));
         table_cell(table, "100.0 %%");
     }
@@ -61,22 +81,31 @@ static int64_t gain_ps(const struct sim_breakdown *breakdown, int direction, int
            (int64_t)breakdown->after_ps[direction][knob];
 }
 
+/* Less than a twentieth of a percent either way: the table would say 0.0 %. */
+static bool does_nothing(const struct sim_breakdown *breakdown, int direction, int knob)
+{
+    const int64_t gain = gain_ps(breakdown, direction, knob);
+    const int64_t whole = (int64_t)breakdown->all[direction].took_ps;
+    return gain == 0 || (gain > 0 ? gain : -gain) < whole / 2000;
+}
+
 static void print_knobs(const struct sim_breakdown *breakdown)
 {
-    struct table *table = table_open("widened|>dispatch us|>gain|>combine us|>gain|~why nothing");
-    for (int k = 0; k < SIM_KNOBS; k++) {
+    struct table *table = open_columns(breakdown, "widened", "gain", "|~why nothing");
+    for (int k = 0; k < SIM_WIDENINGS; k++) {
         const char *why = "";
-        table_cell(table, "%s", sim_knob_text((enum sim_knob)k));
+        table_cell(table, "%s", sim_widening_text((enum sim_widening)k));
         for (int d = 0; d < SIM_DIRECTIONS; d++) {
             const struct sim_breakdown_sum *sum = &breakdown->all[d];
             const char *idle = breakdown->idle[d][k];
+            if (!present(breakdown, d)) continue;
             table_cell(table, "%.2f", mean_us((int64_t)breakdown->after_ps[d][k], sum->cells));
-            if (gain_ps(breakdown, d, k) == 0)
+            const bool nothing = does_nothing(breakdown, d, k);
+            if (nothing)
                 table_cell(table, "nothing");
             else
                 table_cell(table, "%.1f %%", percent(gain_ps(breakdown, d, k), sum->took_ps));
-            if (gain_ps(breakdown, d, k) == 0 && why[0] == '\0')
-                why = idle != NULL ? idle : "hidden behind the rest";
+            if (nothing && why[0] == '\0') why = idle != NULL ? idle : "hidden behind the rest";
         }
         table_cell(table, "%s", why);
     }
@@ -89,13 +118,14 @@ static void print_advice(const struct sim_breakdown *breakdown)
     for (int d = 0; d < SIM_DIRECTIONS; d++) {
         const struct sim_breakdown_sum *sum = &breakdown->all[d];
         int best = 0;
-        for (int k = 1; k < SIM_KNOBS; k++)
+        if (!present(breakdown, d)) continue;
+        for (int k = 1; k < SIM_WIDENINGS; k++)
             if (gain_ps(breakdown, d, k) > gain_ps(breakdown, d, best)) best = k;
         if (gain_ps(breakdown, d, best) <= 0)
             printf("widen     %s: nothing that is listed helps\n", OPS[d]);
         else
             printf("widen     %s: %s, saves %.2f us of %.2f us (%.1f %%)\n", OPS[d],
-                   sim_knob_text((enum sim_knob)best),
+                   sim_widening_text((enum sim_widening)best),
                    mean_us(gain_ps(breakdown, d, best), sum->cells),
                    mean_us((int64_t)sum->took_ps, sum->cells),
                    percent(gain_ps(breakdown, d, best), sum->took_ps));
@@ -105,7 +135,7 @@ static void print_advice(const struct sim_breakdown *breakdown)
 static void print_assumptions(const struct sim_breakdown *breakdown)
 {
     if (breakdown->assumption_count > 0)
-        puts("the numbers that dispatch and combine of the first layer hang on most:");
+        puts("the numbers that the time of the first layer hangs on most:");
     for (int i = 0; i < breakdown->assumption_count; i++) {
         const struct sim_assumption *found = &breakdown->assumptions[i];
         const int64_t more_ps = (int64_t)(found->worse_ps - found->now_ps);
@@ -119,9 +149,11 @@ static void print_assumptions(const struct sim_breakdown *breakdown)
 
 void explain_print(const struct sim_breakdown *breakdown)
 {
+    const int any = present(breakdown, SIM_DISPATCH) ? SIM_DISPATCH : SIM_COMBINE;
+    const uint64_t cells = breakdown->all[any].cells;
     printf("\nexplain   where the time went: mean of %" PRIu64
-           " layers, the slowest rank of each; parts sum exactly\n\n",
-           breakdown->all[SIM_DISPATCH].cells);
+           " layer%s, the slowest rank of each; parts sum exactly\n\n",
+           cells, cells > 1 ? "s" : "");
     print_parts(breakdown);
     puts("\nsimulated again with one thing widened:\n");
     print_knobs(breakdown);

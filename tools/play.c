@@ -153,7 +153,8 @@ static int prepare(struct play *play)
     if (sim_summary_open(play->plan, &play->summary, play->err, sizeof play->err) != 0)
         return EXIT_ENVIRONMENT;
     if (explained(play) &&
-        sim_breakdown_open(play->plan, &play->breakdown, play->err, sizeof play->err) != 0)
+        sim_breakdown_open(play->plan->layers, play->plan->layer_count, settings->threads,
+                           &play->breakdown, play->err, sizeof play->err) != 0)
         return EXIT_ENVIRONMENT;
     if (!sim_step_wanted(&play->plan->settings)) return -1;
     play->step = (struct sim_step_record *)calloc(1, sizeof *play->step);
