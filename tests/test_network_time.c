@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fabric/nic.h"
 #include "sim/exchange.h"
 #include "sim/generator.h"
 
@@ -117,6 +118,38 @@ START_TEST(a_lone_message_is_late_by_the_hops_it_crosses)
     ck_assert_uint_eq(timing.depart_ps[0], depart_ps);
     (void)slowest_ps(SIM_DISPATCH, &adaptive);
     ck_assert_uint_eq(timing.land_ps[0], ideal_ps + spine_ps + adaptive_ps);
+}
+END_TEST
+
+static int by_departure(const void *left, const void *right)
+{
+    const uint64_t a = timing.depart_ps[*(const uint64_t *)left];
+    const uint64_t b = timing.depart_ps[*(const uint64_t *)right];
+    return a < b ? -1 : a > b;
+}
+
+/* 256 rows of one sender, in the order in which they leave, through fabric/nic.h one by one: bound
+ * by the wire, then by the message rate. */
+START_TEST(a_nic_of_the_protocol_is_one_of_fabric)
+{
+    enum { ROWS = 256 };
+    struct fabric_nic nic;
+    uint64_t order[ROWS];
+    machine.gpus_per_node = 1;
+    if (_i == 1) machine.nic_message_ps = 200000;
+    for (int i = 0; i < 2 * ROWS; i++) choices[i] = i < ROWS ? 1 : -1;
+    build(SIM_MODE_LL, 2, 2, 1, ROWS);
+    (void)slowest_ps(SIM_DISPATCH, NULL);
+    ck_assert_uint_eq(traffic.message_count[SIM_DISPATCH], ROWS);
+    for (uint64_t i = 0; i < ROWS; i++) order[i] = i;
+    qsort(order, ROWS, sizeof order[0], by_departure);
+    fabric_nic_init(&nic, machine.nic_goodput_bytes_per_s, 0, machine.nic_message_ps, 0);
+    const uint64_t wire_ps = fabric_transfer_ps(ROW, machine.nic_goodput_bytes_per_s);
+    for (int i = 0; i < ROWS; i++) {
+        const uint64_t first_ps = timing.depart_ps[order[i]] + machine.nic_flight_ps;
+        const struct fabric_slot slot = fabric_nic_receive(&nic, first_ps, first_ps + wire_ps, ROW);
+        ck_assert_uint_eq(timing.land_ps[order[i]], slot.arrive_ps);
+    }
 }
 END_TEST
 
@@ -318,6 +351,7 @@ Suite *network_time_suite(void)
     TCase *tests = tcase_create("exchanges");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, a_lone_message_is_late_by_the_hops_it_crosses, 0, 2);
+    tcase_add_loop_test(tests, a_nic_of_the_protocol_is_one_of_fabric, 0, 2);
     tcase_add_loop_test(tests, oversubscribed_leaves_cost_time, 0, 4);
     tcase_add_loop_test(tests, adaptive_routing_wins_under_load_and_costs_latency_without, 0, 4);
     tcase_add_loop_test(tests, other_traffic_costs_its_rate_and_an_own_lane_guards_ours, 0, 4);
