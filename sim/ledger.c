@@ -113,6 +113,32 @@ static void count_token(const struct ref_routing *routing, uint64_t token, uint3
     if (!ll) count_normal(routing, token, from, ranks_per_node, counts);
 }
 
+static void count_loads(const struct ref_routing *routing, struct sim_ledger_loads *loads)
+{
+    uint64_t rows[4096] = {0};
+    assert(routing->experts <= 4096);
+    for (uint64_t i = 0; i < ref_token_count(routing) * routing->topk; i++)
+        if (routing->topk_idx[i] >= 0) rows[routing->topk_idx[i]]++;
+    for (uint32_t e = 0; e < routing->experts; e++) {
+        loads->experts++;
+        loads->rows += rows[e];
+        if (rows[e] > loads->max) loads->max = rows[e];
+        loads->by_rows[rows[e] < SIM_LEDGER_LOADS ? rows[e] : SIM_LEDGER_LOADS - 1]++;
+    }
+}
+
+uint64_t sim_ledger_load(const struct sim_ledger_loads *loads, uint32_t ten_thousandths)
+{
+    const uint64_t rank = (loads->experts * ten_thousandths + 9999) / 10000;
+    uint64_t seen = 0;
+    assert(ten_thousandths <= 10000);
+    for (uint64_t rows = 0; rows < SIM_LEDGER_LOADS - 1; rows++) {
+        seen += loads->by_rows[rows];
+        if (seen > 0 && seen >= rank) return rows;
+    }
+    return loads->max;
+}
+
 void sim_ledger_count(const struct ref_routing *routing, uint32_t ranks_per_node, uint32_t hidden,
                       bool ll, struct sim_ledger_counts *counts)
 {
@@ -122,6 +148,7 @@ void sim_ledger_count(const struct ref_routing *routing, uint32_t ranks_per_node
 
     assert(ranks_per_node >= 1 && routing->experts % routing->ranks == 0);
     memset(counts, 0, sizeof(*counts));
+    count_loads(routing, &counts->loads);
     for (uint32_t rank = 0; rank < routing->ranks; rank++)
         for (uint64_t t = routing->token_start[rank]; t < routing->token_start[rank + 1]; t++)
             count_token(routing, t, rank, ranks_per_node, ll, counts);

@@ -44,6 +44,18 @@ struct sim_ledger {
 
 void sim_ledger_compute(const struct sim_ledger_input *input, struct sim_ledger *ledger);
 
+/* Rows of an expert in a layer (masked_m), over all experts and layers counted. */
+enum { SIM_LEDGER_LOADS = 4096 };
+struct sim_ledger_loads {
+    uint64_t experts; /* (layer, expert) pairs. */
+    uint64_t rows;    /* Sum over them. */
+    uint64_t max;
+    uint64_t by_rows[SIM_LEDGER_LOADS]; /* Pairs with so many rows; the last: so many or more. */
+};
+
+/* Rows below which that share of the pairs lies, by nearest rank; ten_thousandths 0 = least. */
+uint64_t sim_ledger_load(const struct sim_ledger_loads *loads, uint32_t ten_thousandths);
+
 /* One layer's exchange counted from a routing, for one mode. */
 struct sim_ledger_counts {
     uint64_t selections;     /* (token, column) pairs with an expert: what the formula counts. */
@@ -55,6 +67,7 @@ struct sim_ledger_counts {
     uint64_t combine_bytes;
     uint64_t dispatch_wire_bytes; /* nvlink + nic messages with headers and scales. */
     uint64_t combine_wire_bytes;
+    struct sim_ledger_loads loads; /* The same in both modes. */
 };
 
 void sim_ledger_count(const struct ref_routing *routing, uint32_t ranks_per_node, uint32_t hidden,

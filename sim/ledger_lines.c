@@ -137,6 +137,8 @@ static void add_sizes(struct lines *lines)
     add(lines, "GEMM workspace", local * GEMM_ROWS * hidden * 2, SIM_LEDGER_BYTES, "402.65 MB",
         lines->article ? "R x M = 1024 rows per expert at M = 128, R = 8" : "",
         "%llu experts x 1024 x H x 2", (unsigned long long)local);
+    add(lines, "casts of a row, after sending", lines->input->ranks, SIM_LEDGER_COUNT, "8",
+        "once before sending; after: by every receiver, reading two bytes a channel", "R");
     if (model->experts % 32 == 0)
         add(lines, "GEMM workspace at EP32", model->experts / 32 * GEMM_ROWS * hidden * 2,
             SIM_LEDGER_BYTES, "100.66 MB", "", "%u experts x 1024 x H x 2", model->experts / 32);
@@ -188,6 +190,10 @@ static void add_network(struct lines *lines)
     const uint64_t step = moe * (dispatch + combine), node = step / 4;
 
     lines->section = "EP32 over IB (4 nodes of 8)";
+    add(lines, "copies of a token inside the node", model->topk / 4, SIM_LEDGER_COUNT, "2", "",
+        "K x 1/4");
+    add(lines, "copies of a token over IB", model->topk - model->topk / 4, SIM_LEDGER_COUNT, "6",
+        "", "K x 3/4");
     add(lines, "dispatch of a layer", dispatch, SIM_LEDGER_BYTES, "7.08 MB", "", "dispatch x 3/4");
     add(lines, "combine of a layer", combine, SIM_LEDGER_BYTES, "14.16 MB", "", "combine x 3/4");
     add(lines, "both", dispatch + combine, SIM_LEDGER_BYTES, "21.23 MB", "",

@@ -46,6 +46,10 @@ static void add(struct sim_ledger_counts *sum, const struct sim_ledger_counts *o
     sum->combine_bytes += one->combine_bytes;
     sum->dispatch_wire_bytes += one->dispatch_wire_bytes;
     sum->combine_wire_bytes += one->combine_wire_bytes;
+    sum->loads.experts += one->loads.experts;
+    sum->loads.rows += one->loads.rows;
+    if (one->loads.max > sum->loads.max) sum->loads.max = one->loads.max;
+    for (uint32_t i = 0; i < SIM_LEDGER_LOADS; i++) sum->loads.by_rows[i] += one->loads.by_rows[i];
 }
 
 static void count_layer(const struct sim_ledger_input *input, const struct rows *rows,

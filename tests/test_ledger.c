@@ -79,6 +79,7 @@ static const struct {
     {"sizes", "expected_m", "49", 49},
     {"sizes", "GEMM workspace", "402.65 MB", 402653184},
     {"sizes", "GEMM workspace at EP32", "100.66 MB", 100663296},
+    {"sizes", "casts of a row, after sending", "8", 8},
     {"sizes", "FP32 scales of a row", "192 B", 192},
     {"sizes", "UE8M0 scales of a row", "48 B", 48},
     {"where experts live", "copies of a token, low latency", "8", 8},
@@ -91,6 +92,8 @@ static const struct {
     {"where experts live", "EP8: distinct ranks of a token, uniform", "", 52947},
     {"where experts live", "EP16: distinct ranks of a token, uniform", "", 65233},
     {"where experts live", "EP32: distinct ranks of a token, uniform", "", 72668},
+    {"EP32 over IB (4 nodes of 8)", "copies of a token inside the node", "2", 2},
+    {"EP32 over IB (4 nodes of 8)", "copies of a token over IB", "6", 6},
     {"EP32 over IB (4 nodes of 8)", "dispatch of a layer", "7.08 MB", 7077888},
     {"EP32 over IB (4 nodes of 8)", "combine of a layer", "14.16 MB", 14155776},
     {"EP32 over IB (4 nodes of 8)", "both", "21.23 MB", 21233664},
@@ -173,6 +176,14 @@ START_TEST(two_tokens_counted_by_hand)
     ck_assert_uint_eq(counts.dispatch_wire_bytes, 3 * (16 + 256 + 8));
     ck_assert_uint_eq(counts.combine_wire_bytes, 3 * 512);
 
+    /* Experts 0 and 3 to 5 once, 6 and 7 once, 1 and 2 never. */
+    ck_assert_uint_eq(counts.loads.experts, 8);
+    ck_assert_uint_eq(counts.loads.rows, 6);
+    ck_assert_uint_eq(counts.loads.max, 1);
+    ck_assert_uint_eq(sim_ledger_load(&counts.loads, 0), 0);
+    ck_assert_uint_eq(sim_ledger_load(&counts.loads, 2500), 0);
+    ck_assert_uint_eq(sim_ledger_load(&counts.loads, 2600), 1);
+
     sim_ledger_count(&routing, 2, 256, false, &counts);
     ck_assert_uint_eq(counts.selections, 6);
     ck_assert_uint_eq(counts.messages, 4); /* Ranks 0, 1, 2 and 3. */
@@ -210,6 +221,9 @@ START_TEST(the_command_gives_integers)
     json_t *counted = json_object_get(json, "counted"), *ll = json_object_get(counted, "ll");
     ck_assert_int_eq(json_integer_value(json_object_get(counted, "layers")), 75);
     ck_assert_int_eq(json_integer_value(json_object_get(ll, "dispatch")), 75 * 9437184LL);
+    json_t *masked = json_object_get(counted, "masked_m");
+    ck_assert_double_eq(json_real_value(json_object_get(masked, "mean")), 6); /* 192 x 8 / 256 */
+    ck_assert_int_gt(json_integer_value(json_object_get(masked, "max")), 6);
     json_decref(json);
     ck_assert_int_eq(TEST_EPSIM(&output, "ledger", "--rows", "0"), 2);
     ck_assert_int_eq(TEST_EPSIM(&output, "ledger", "--ep", "7"), 2);

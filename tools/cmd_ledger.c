@@ -138,6 +138,21 @@ static json_t *counts_json(const struct sim_ledger_counts *counts)
     return json;
 }
 
+/* Rows of an expert in a layer: least, middle, nine tenths, most; the mean. */
+static const uint32_t load_parts[] = {0, 5000, 9000};
+
+static json_t *loads_json(const struct sim_ledger_loads *loads)
+{
+    static const char *const names[] = {"min", "p50", "p90"};
+    json_t *json = json_object();
+
+    for (size_t i = 0; i < sizeof load_parts / sizeof load_parts[0]; i++)
+        json_object_set_new(json, names[i], integer(sim_ledger_load(loads, load_parts[i])));
+    json_object_set_new(json, "max", integer(loads->max));
+    json_object_set_new(json, "mean", json_real((double)loads->rows / (double)loads->experts));
+    return json;
+}
+
 static json_t *ledger_json(const struct ledger *ledger)
 {
     const struct sim_ledger *formula = &ledger->formula;
@@ -155,6 +170,7 @@ static json_t *ledger_json(const struct ledger *ledger)
     json_object_set_new(counted, "layers", integer(ledger->layers));
     json_object_set_new(counted, "ll", counts_json(&ledger->ll));
     json_object_set_new(counted, "normal", counts_json(&ledger->normal));
+    json_object_set_new(counted, "masked_m", loads_json(&ledger->ll.loads));
     for (size_t i = 0; i < ledger->line_count; i++) {
         const struct sim_ledger_line *line = &ledger->lines[i];
         json_t *figure = json_object();
@@ -219,6 +235,11 @@ static void print_counted(const struct ledger *ledger)
            "%.4f,\nnormal %.4f\n",
            layers, ledger->line.settings.routing, (double)ll->messages / tokens,
            (double)normal->messages / tokens);
+    printf("masked_m, rows of an expert in a layer: min %" PRIu64 ", median %" PRIu64
+           ", p90 %" PRIu64 ", max %" PRIu64 ", mean %.2f\n",
+           sim_ledger_load(&ll->loads, load_parts[0]), sim_ledger_load(&ll->loads, load_parts[1]),
+           sim_ledger_load(&ll->loads, load_parts[2]), ll->loads.max,
+           (double)ll->loads.rows / (double)ll->loads.experts);
 }
 
 static void print_figures(const struct ledger *ledger)
