@@ -133,6 +133,20 @@ static int check(const struct sim_step *step, char *err, size_t err_len)
     return sim_overlap_check(&plan->settings, &plan->machine, plan->mode, 64, err, err_len);
 }
 
+/* The library warns too, and is told not to where two batches share the GPU. */
+static void note_sms(struct sim_step *step)
+{
+    const struct sim_plan *plan = step->plan;
+    const size_t used = strlen(step->note);
+    if (plan->mode != SIM_MODE_NORMAL || step->halves == 2 ||
+        2 * plan->settings.sms >= plan->machine.sm_count)
+        return;
+    snprintf(step->note + used, sizeof step->note - used,
+             "%scommunication takes %" PRIu32 " of %" PRIu32
+             " SMs, under half: the library warns unless two batches run",
+             used > 0 ? "; " : "", plan->settings.sms, plan->machine.sm_count);
+}
+
 static int open_slots(struct sim_step *step, char *err, size_t err_len)
 {
     const uint64_t choices = step->plan->token_start[step->ranks] * step->plan->topk;
@@ -171,6 +185,7 @@ struct sim_step *sim_step_open(const struct sim_plan *plan, sim_step_span_fn spa
         return NULL;
     }
     cut_halves(step);
+    note_sms(step);
     step->table = step->overlap->table[plan->mode == SIM_MODE_NORMAL];
     step->delta = step->overlap->delta[plan->mode == SIM_MODE_NORMAL];
     step->stages = 1;
@@ -253,6 +268,7 @@ int sim_step_begin(struct sim_step *step, uint64_t number, char *err, size_t err
     memset(step->wire_bytes, 0, sizeof step->wire_bytes);
     memset(step->collective_bytes, 0, sizeof step->collective_bytes);
     step->layers = 0;
+    step->first_end_ps = 0;
     memset(step->holds, 0, sizeof step->holds);
     for (uint32_t r = 0; r < step->ranks; r++) {
         for (int s = 0; s < SIM_STREAMS; s++) step->free_ps[s][r] = step->start_ps;
@@ -295,6 +311,19 @@ int sim_step_layer(struct sim_step *step, const struct ref_routing *routing, uin
     return 0;
 }
 
+/* All MoE layers from those simulated: the first one fills the streams, every other adds what the
+ * later ones add on average. */
+static uint64_t moe_time_ps(const struct sim_step *step)
+{
+    const uint64_t all = step->plan->model.moe_layers;
+    const uint64_t took_ps = step->end_ps - step->dense_end_ps;
+    const uint64_t first_ps = step->first_end_ps - step->dense_end_ps;
+    assert(step->first_end_ps >= step->dense_end_ps && took_ps >= first_ps);
+    if (step->layers == 1 || step->layers == all)
+        return (uint64_t)((u128)took_ps * all / step->layers);
+    return first_ps + (uint64_t)((u128)(took_ps - first_ps) * (all - 1) / (step->layers - 1));
+}
+
 int sim_step_end(struct sim_step *step, struct sim_step_times *times, char *err, size_t err_len)
 {
     const struct sim_model *model = &step->plan->model;
@@ -302,15 +331,14 @@ int sim_step_end(struct sim_step *step, struct sim_step_times *times, char *err,
     while (step->halves == 2 && step->half[1].stage < step->layers * step->stages)
         if (play_stage(step, 1, err, err_len) != 0) return -1;
     const uint64_t dense_ps = step->dense_end_ps - step->start_ps;
-    const uint64_t moe_ps = step->end_ps - step->dense_end_ps;
-    struct sim_step_times made = {.layer_ps = moe_ps / step->layers,
-                                  .dense_ps =
+    struct sim_step_times made = {.dense_ps =
                                       model->dense_layers > 0 ? dense_ps / model->dense_layers : 0,
                                   .moe_layers = model->moe_layers,
                                   .dense_layers = model->dense_layers,
                                   .simulated = (uint32_t)step->layers,
                                   .halved = step->halves == 2};
-    made.step_ps = dense_ps + (uint64_t)((u128)moe_ps * model->moe_layers / step->layers);
+    made.step_ps = dense_ps + moe_time_ps(step);
+    made.layer_ps = (made.step_ps - dense_ps) / model->moe_layers;
     for (int o = 0; o < SIM_OPS; o++) {
         made.op_ps[o] = step->spent_ps[0][o] / step->layers / step->ranks;
         if (model->dense_layers > 0)

@@ -25,7 +25,7 @@ extern "C" {
 /* What one step took. Times are modelled. */
 struct sim_step_times {
     uint64_t step_ps;        /* All layers of the model, first start to last rank's end. */
-    uint64_t layer_ps;       /* A MoE layer, mean over those simulated. */
+    uint64_t layer_ps;       /* A MoE layer, mean. */
     uint64_t dense_ps;       /* A dense layer; 0 where there is none. */
     uint64_t op_ps[SIM_OPS]; /* In a MoE layer: mean over ranks and layers, halves added up. */
     uint64_t dense_op_ps[SIM_OPS];
@@ -35,7 +35,7 @@ struct sim_step_times {
     uint64_t wire_bytes[SIM_LINK_CLASSES]; /* Dispatch and combine of the step, all ranks. */
     uint64_t collective_bytes; /* Gathers and scatters of the step, all ranks, by formula. */
     uint32_t moe_layers, dense_layers;
-    uint32_t simulated; /* MoE layers; the others are taken as their mean. */
+    uint32_t simulated; /* MoE layers; the others are taken as the later ones' mean. */
     bool halved;        /* Two micro-batches ran. */
 };
 

@@ -1,5 +1,7 @@
 /* sim/step_layer.c - places the kernels of a layer's stage on their streams, in table order. */
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 #include "sim/step_state.h"
 
@@ -91,7 +93,31 @@ static void move_on(struct sim_step *step, const struct step_slot *slot, enum si
         if (op != SIM_OP_REDUCE_SCATTER) continue;
         half->rest_ps[r] = inputs_ps(step, slot, op, r);
         half->done_ps[r] = slot->end_ps[op][r];
+        if (!slot->dense && slot->half + 1 == step->halves && half->stage <= step->stages)
+            step->first_end_ps = later(step->first_end_ps, slot->end_ps[op][r]);
     }
+}
+
+/* Numbers of a machine or model that no hardware has would overflow later. */
+static int check_time(const struct sim_step *step, const struct step_slot *slot, char *err,
+                      size_t err_len)
+{
+    const uint64_t limit_ps = UINT64_C(3600) * 1000000000000;
+    if (step->end_ps - step->start_ps < limit_ps) return 0;
+    snprintf(err, err_len, "%s layer %" PRIu32 ": the step takes more than an hour on machine %s",
+             slot->dense ? "dense" : "MoE", slot->layer, step->plan->machine.name);
+    return -1;
+}
+
+/* What makes a rank late is work before dispatch: each half has its rows' share of it. */
+static void add_skew(const struct sim_step *step, struct step_slot *slot, enum sim_op op)
+{
+    const struct sim_plan *plan = step->plan;
+    uint64_t late_ps[SIM_RANKS_MAX] = {0};
+    sim_skew_add(&plan->skew, plan->settings.seed, step->number, slot->layer, step->ranks, late_ps);
+    for (uint32_t r = 0; r < step->ranks; r++)
+        if (plan->tokens[r] > 0)
+            slot->start_ps[op][r] += late_ps[r] * step->half[slot->half].rows[r] / plan->tokens[r];
 }
 
 static int place(struct sim_step *step, struct step_slot *slot, enum sim_op op,
@@ -104,8 +130,7 @@ static int place(struct sim_step *step, struct step_slot *slot, enum sim_op op,
     }
     if (is_exchange(op)) {
         if ((op == SIM_OP_DISPATCH && !slot->hooked[SIM_DISPATCH]) || op == SIM_OP_DISPATCH_SEND)
-            sim_skew_add(&step->plan->skew, step->plan->settings.seed, step->number, slot->layer,
-                         step->ranks, slot->start_ps[op]);
+            add_skew(step, slot, op);
         if (step_exchange(step, slot, op, stream, err, err_len) != 0) return -1;
     } else if (is_collective(op)) {
         step_collective(step, slot, op, stream);
@@ -115,7 +140,7 @@ static int place(struct sim_step *step, struct step_slot *slot, enum sim_op op,
     }
     if (tell(step, slot, op, stream, err, err_len) != 0) return -1;
     move_on(step, slot, op, stream);
-    return 0;
+    return check_time(step, slot, err, err_len);
 }
 
 int step_run_stage(struct sim_step *step, struct step_slot *slot,

@@ -61,6 +61,7 @@ struct sim_step {
     bool prefill;
     uint64_t number;
     uint64_t start_ps, dense_end_ps, end_ps;
+    uint64_t first_end_ps; /* Of the first MoE layer, all halves. */
     uint64_t free_ps[SIM_STREAMS][SIM_RANKS_MAX];
     struct step_hold holds[SIM_RANKS_MAX][STEP_HOLDS];
     uint32_t next_hold[SIM_RANKS_MAX];
@@ -70,7 +71,7 @@ struct sim_step {
     uint64_t wire_bytes[SIM_LINK_CLASSES];
     uint64_t collective_bytes[2]; /* [dense] */
     uint64_t layers;              /* MoE layers of this step so far. */
-    char note[192];
+    char note[320];
 };
 
 /* step_work.c: time of op on rank when it may start at ready_ps. */

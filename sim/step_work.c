@@ -54,7 +54,8 @@ static void attention_works(const struct sim_step *step, const struct step_slot 
         return;
     }
     /* Padded rows are projected like others; they attend to nothing. */
-    if (rows > 0 && padded > rows) projection.flop = projection.flop * padded / rows;
+    if (rows > 0 && padded > rows)
+        projection.flop = (uint64_t)((u128)projection.flop * padded / rows);
     *works = (struct works){
         2, {sim_compute_norm(&plan->machine, &plan->model, rows > 0 ? padded : 0), projection}};
 }

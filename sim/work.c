@@ -7,13 +7,15 @@ __extension__ typedef unsigned __int128 u128; /* ISO C has none; -Wpedantic want
 
 enum { PPM = 1000000 };
 #define PS_PER_S UINT64_C(1000000000000)
+#define WORK_PS_MAX                                                                                \
+    (UINT64_C(1) << 57) /* 40 hours: what machine files from strangers add up to.                  \
+                         */
 
 static uint64_t quotient_ps(u128 amount, u128 per_s)
 {
     assert(per_s > 0);
     const u128 ps = (amount * PS_PER_S + per_s - 1) / per_s;
-    assert(ps <= UINT64_MAX / 4);
-    return (uint64_t)ps;
+    return ps < WORK_PS_MAX ? (uint64_t)ps : WORK_PS_MAX;
 }
 
 /* All SMs together are held by the memory, few SMs by what each of them can pull. */
@@ -25,7 +27,8 @@ static uint64_t memory_ps(const struct fabric_machine *machine, const struct sim
     const u128 pulled = (u128)sms * costs->sm_stream_bytes_per_s;
     if (work->bytes_ppm > 0) rate = rate * work->bytes_ppm / PPM;
     if (work->bytes == 0) return 0;
-    return quotient_ps(work->bytes, rate < pulled ? rate : pulled);
+    if (rate > pulled) rate = pulled;
+    return quotient_ps(work->bytes, rate > 0 ? rate : 1);
 }
 
 static uint64_t tensor_ps(const struct sim_work *work, uint32_t sms)

@@ -26,7 +26,8 @@ struct sim_work {
 };
 
 /* On sms SMs of machine (1 to its sm_count). Falls, or stays, as sms grows; rounded up to a
- * picosecond. The machine says its compute section (fabric_machine_computes). */
+ * picosecond, and cut at some days. The machine says its compute section (fabric_machine_computes).
+ */
 uint64_t sim_work_ps(const struct fabric_machine *machine, const struct sim_work *work,
                      uint32_t sms);
 

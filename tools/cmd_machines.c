@@ -19,6 +19,20 @@ static json_t *rate(uint64_t bytes_per_s)
     return json_integer((json_int_t)bytes_per_s);
 }
 
+static json_t *attention_json(const struct fabric_attention *attention)
+{
+    json_t *points = json_array();
+    for (uint32_t r = 0; r < attention->rows; r++)
+        for (uint32_t c = 0; c < attention->columns; c++)
+            if (attention->ps[r][c] > 0)
+                json_array_append_new(points, json_pack("{s:I, s:I, s:f}", "requests",
+                                                        (json_int_t)attention->requests[r],
+                                                        "tokens", (json_int_t)attention->tokens[c],
+                                                        "us", (double)attention->ps[r][c] / 1e6));
+    return json_pack("{s:s, s:s, s:o}", "model", attention->model, "source", attention->source,
+                     "points", points);
+}
+
 static json_t *machine_json(const struct fabric_machine *machine)
 {
     json_t *json = json_object(), *numbers = json_array(), *stacks = json_array();
@@ -46,6 +60,8 @@ static json_t *machine_json(const struct fabric_machine *machine)
     for (uint32_t i = 0; i < machine->stack_count; i++)
         json_array_append_new(stacks, json_string(machine->stacks[i].name));
     json_object_set_new(json, "numbers", numbers);
+    if (machine->attention.rows > 0)
+        json_object_set_new(json, "attention", attention_json(&machine->attention));
     json_object_set_new(json, "stacks", stacks);
     return json;
 }
@@ -87,6 +103,31 @@ static int list(bool as_json, char *err, size_t err_len)
     return status;
 }
 
+/* Measured attention: a row per number of requests, a column per context. */
+static void show_attention(const struct fabric_attention *attention)
+{
+    char columns[512];
+    size_t used = (size_t)snprintf(columns, sizeof columns, ">requests");
+    if (attention->rows == 0) return;
+    printf("\nattention of a layer of %s, measured: us by tokens read\nsource  %s\n",
+           attention->model, attention->source);
+    for (uint32_t c = 0; c < attention->columns; c++)
+        used += (size_t)snprintf(columns + used, sizeof columns - used, "|>%" PRIu64,
+                                 attention->tokens[c]);
+    struct table *table = table_open(columns);
+    for (uint32_t r = 0; r < attention->rows; r++) {
+        table_cell(table, "%" PRIu64, attention->requests[r]);
+        for (uint32_t c = 0; c < attention->columns; c++) {
+            if (attention->ps[r][c] > 0)
+                table_cell(table, "%.1f", (double)attention->ps[r][c] / 1e6);
+            else
+                table_cell(table, "-");
+        }
+    }
+    table_print(table, stdout);
+    table_close(table);
+}
+
 static void show(const struct fabric_machine *machine)
 {
     struct table *table = table_open("section|number|>value|said by");
@@ -106,6 +147,7 @@ static void show(const struct fabric_machine *machine)
     }
     table_print(table, stdout);
     table_close(table);
+    show_attention(&machine->attention);
 }
 
 int cmd_machines(int argc, char **argv)
