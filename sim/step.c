@@ -268,7 +268,7 @@ int sim_step_begin(struct sim_step *step, uint64_t number, char *err, size_t err
     memset(step->wire_bytes, 0, sizeof step->wire_bytes);
     memset(step->collective_bytes, 0, sizeof step->collective_bytes);
     step->layers = 0;
-    step->first_end_ps = 0;
+    step->first_end_ps = step->last_end_ps = 0;
     memset(step->holds, 0, sizeof step->holds);
     for (uint32_t r = 0; r < step->ranks; r++) {
         for (int s = 0; s < SIM_STREAMS; s++) step->free_ps[s][r] = step->start_ps;
@@ -311,17 +311,16 @@ int sim_step_layer(struct sim_step *step, const struct ref_routing *routing, uin
     return 0;
 }
 
-/* All MoE layers from those simulated: the first one fills the streams, every other adds what the
- * later ones add on average. */
+/* All MoE layers from those simulated: each further one takes what half A's layers behind the first
+ * took on average. (From end to end of one half, since half B fills and drains the streams.) */
 static uint64_t moe_time_ps(const struct sim_step *step)
 {
     const uint64_t all = step->plan->model.moe_layers;
     const uint64_t took_ps = step->end_ps - step->dense_end_ps;
-    const uint64_t first_ps = step->first_end_ps - step->dense_end_ps;
-    assert(step->first_end_ps >= step->dense_end_ps && took_ps >= first_ps);
-    if (step->layers == 1 || step->layers == all)
-        return (uint64_t)((u128)took_ps * all / step->layers);
-    return first_ps + (uint64_t)((u128)(took_ps - first_ps) * (all - 1) / (step->layers - 1));
+    assert(step->last_end_ps >= step->first_end_ps && all >= step->layers);
+    if (step->layers == 1) return (uint64_t)((u128)took_ps * all);
+    return took_ps + (uint64_t)((u128)(step->last_end_ps - step->first_end_ps) *
+                                (all - step->layers) / (step->layers - 1));
 }
 
 int sim_step_end(struct sim_step *step, struct sim_step_times *times, char *err, size_t err_len)

@@ -101,8 +101,11 @@ static uint64_t combine_lag_ps(const struct sim_step *step, const struct step_sl
     for (uint32_t r = 0; r < step->ranks; r++) {
         const uint64_t bytes = slot->sent_bytes[SIM_COMBINE][r];
         const uint64_t narrow_ps = (uint64_t)((u128)bytes * PS_PER_S / rate);
-        uint64_t send_ps = timing->floor_ps > narrow_ps ? timing->floor_ps : narrow_ps;
-        uint64_t lag_ps = narrow_ps > timing->send_ps[r] ? narrow_ps - timing->send_ps[r] : 0;
+        const uint64_t send_ps = timing->floor_ps > narrow_ps ? timing->floor_ps : narrow_ps;
+        /* Rows that the wires take longer for than few SMs do are not held up by the SMs. */
+        const uint64_t free_ps =
+            timing->floor_ps > timing->send_ps[r] ? timing->floor_ps : timing->send_ps[r];
+        uint64_t lag_ps = narrow_ps > free_ps ? narrow_ps - free_ps : 0;
         if (step->overlap->signals) lag_ps += signal_lag_ps(step, slot, r, send_ps);
         if (lag_ps > most_ps) most_ps = lag_ps;
     }

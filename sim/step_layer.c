@@ -93,7 +93,9 @@ static void move_on(struct sim_step *step, const struct step_slot *slot, enum si
         if (op != SIM_OP_REDUCE_SCATTER) continue;
         half->rest_ps[r] = inputs_ps(step, slot, op, r);
         half->done_ps[r] = slot->end_ps[op][r];
-        if (!slot->dense && slot->half + 1 == step->halves && half->stage <= step->stages)
+        if (slot->dense || slot->half != 0) continue;
+        step->last_end_ps = later(step->last_end_ps, slot->end_ps[op][r]);
+        if (half->stage <= step->stages)
             step->first_end_ps = later(step->first_end_ps, slot->end_ps[op][r]);
     }
 }

@@ -61,7 +61,7 @@ struct sim_step {
     bool prefill;
     uint64_t number;
     uint64_t start_ps, dense_end_ps, end_ps;
-    uint64_t first_end_ps; /* Of the first MoE layer, all halves. */
+    uint64_t first_end_ps, last_end_ps; /* Of half A's first and last MoE layer so far. */
     uint64_t free_ps[SIM_STREAMS][SIM_RANKS_MAX];
     struct step_hold holds[SIM_RANKS_MAX][STEP_HOLDS];
     uint32_t next_hold[SIM_RANKS_MAX];
