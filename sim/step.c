@@ -93,8 +93,8 @@ static void cut_halves(struct sim_step *step)
         step->overlap = sim_overlap_find("none");
     } else if (step->halves == 2) {
         snprintf(step->note, sizeof step->note,
-                 "two micro-batches: two dispatchers, each with its own handle; low-latency "
-                 "buffers hold two results at most");
+                 "two micro-batches, each with its own dispatcher and handle; low-latency buffers "
+                 "hold two");
     }
     for (uint32_t r = 0; r < step->ranks; r++) {
         const uint64_t rows = plan->tokens[r];

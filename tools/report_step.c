@@ -64,8 +64,7 @@ void report_step_print(const struct sim_step_record *record, bool schedule)
         }
         free(words);
     }
-    printf("\nwhole step, modelled; kernels: mean of all ranks%s; waiting for others is in the one "
-           "that waits\n\n",
+    printf("\nwhole step, modelled; a kernel: mean of all ranks%s, waiting included\n\n",
            times->halved ? ", both halves added up" : "");
     print_kernels(record);
     printf("\nstep      %.3f ms: %" PRIu32 " MoE layers of %.1f us", (double)times->step_ps / 1e9,
