@@ -133,18 +133,28 @@ static int check(const struct sim_step *step, char *err, size_t err_len)
     return sim_overlap_check(&plan->settings, &plan->machine, plan->mode, 64, err, err_len);
 }
 
-/* The library warns too, and is told not to where two batches share the GPU. */
-static void note_sms(struct sim_step *step)
+static void add_note(struct sim_step *step, const char *text)
+{
+    const size_t used = strlen(step->note);
+    snprintf(step->note + used, sizeof step->note - used, "%s%s", used > 0 ? "; " : "", text);
+}
+
+/* What a reader would wonder at. The library warns of few SMs too, and is told not to where two
+ * batches share the GPU. */
+static void note_settings(struct sim_step *step)
 {
     const struct sim_plan *plan = step->plan;
-    const size_t used = strlen(step->note);
+    char text[128];
+    if (step->overlap->next_layer && plan->settings.gather[0] == 'n')
+        add_note(step, "without --gather there is no reduce-scatter to hide");
+    if (strncmp(plan->settings.overlap, "shared-", 7) == 0 && plan->model.shared_experts == 0)
+        add_note(step, "the model has no shared expert to hide");
     if (plan->mode != SIM_MODE_NORMAL || step->halves == 2 ||
         2 * plan->settings.sms >= plan->machine.sm_count)
         return;
-    snprintf(step->note + used, sizeof step->note - used,
-             "%scommunication takes %" PRIu32 " of %" PRIu32
-             " SMs, under half: the library warns unless two batches run",
-             used > 0 ? "; " : "", plan->settings.sms, plan->machine.sm_count);
+    snprintf(text, sizeof text, "communication takes %" PRIu32 " of %" PRIu32 " SMs, under half",
+             plan->settings.sms, plan->machine.sm_count);
+    add_note(step, text);
 }
 
 static int open_slots(struct sim_step *step, char *err, size_t err_len)
@@ -185,7 +195,7 @@ struct sim_step *sim_step_open(const struct sim_plan *plan, sim_step_span_fn spa
         return NULL;
     }
     cut_halves(step);
-    note_sms(step);
+    note_settings(step);
     step->table = step->overlap->table[plan->mode == SIM_MODE_NORMAL];
     step->delta = step->overlap->delta[plan->mode == SIM_MODE_NORMAL];
     step->stages = 1;

@@ -331,7 +331,7 @@ START_TEST(what_cannot_be_asked_is_refused_in_one_line)
     ck_assert_int_eq(sim_step_estimate(&settings, &times, NULL, err, sizeof err), -1);
     ck_assert_str_eq(err, "--phase: prefill: the low-latency mode decodes: needs --mode normal");
     set("phase", "auto");
-    set("model", "mixtral-8x7b");
+    set("model", "olmoe-1b-7b");
     ck_assert_int_eq(sim_step_estimate(&settings, &times, NULL, err, sizeof err), -1);
     ck_assert_ptr_nonnull(strstr(err, "attention_params: unknown"));
 }
