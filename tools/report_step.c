@@ -74,9 +74,11 @@ void report_step_print(const struct sim_step_record *record, bool schedule)
         printf(", %" PRIu32 " dense of %.1f us", times->dense_layers,
                (double)times->dense_ps / 1e6);
     printf("; overlap %s\n", record->plan->settings.overlap);
-    printf("rate      %" PRIu64 " tokens/s per GPU (%" PRIu64 " rows of %" PRIu64 " requests a "
-           "step); no embedding, logits, sampling\n",
-           times->rows_per_s_gpu, times->rows, times->requests);
+    printf("rate      %" PRIu64 " tokens/s per GPU%s (%" PRIu64 " rows of %" PRIu64
+           " requests)\n          embedding, logits and sampling are not in it\n",
+           times->rows_per_s_gpu,
+           record->plan->settings.verify > 1 ? ", were all rows accepted" : "", times->rows,
+           times->requests);
     if (sim_step_note(record->step)[0] != '\0')
         printf("note      %s\n", sim_step_note(record->step));
     printf("memory    a rank: experts %s, other weights %s, buffers %s, workspace %s;\n"
