@@ -35,7 +35,8 @@ START_TEST(a_fault_spoils_the_rows_that_it_spoils_on_the_reference)
 {
     const int place = _i % FAULT_PLACE_COUNT;
     const enum sim_fault_kind kind = kinds[_i / FAULT_PLACE_COUNT % KINDS];
-    const struct sim_backend_place where = test_gpu_place(_i / FAULT_PLACE_COUNT / KINDS);
+    const struct sim_backend_place where =
+        test_gpu_place(test_gpu_loop_place(_i / FAULT_PLACE_COUNT / KINDS));
     const struct sim_backend_ops *const backends[] = {sim_backend_ref(), sim_backend_cuda()};
     struct fault_bench bench[2];
     uint64_t mismatches[2][SIM_STAGES];
@@ -72,7 +73,7 @@ Suite *gpu_faults_suite(void)
     TCase *tests = tcase_create("faults");
     tcase_set_timeout(tests, 0);
     tcase_add_loop_test(tests, a_fault_spoils_the_rows_that_it_spoils_on_the_reference, 0,
-                        FAULT_PLACE_COUNT * KINDS * test_gpu_places());
+                        FAULT_PLACE_COUNT * KINDS * test_gpu_loop_places());
     suite_add_tcase(suite, tests);
     return suite;
 }

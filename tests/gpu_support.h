@@ -13,6 +13,7 @@
 #include "kernels/gpu.h"
 #include "sim/backends.h"
 #include "tests/exchange.h"
+#include "tests/support.h"
 
 /* GPUs at hand, found once by gpu_main.c; at least 1 in every test. */
 uint32_t test_gpu_count(void);
@@ -21,6 +22,17 @@ uint32_t test_gpu_count(void);
 static inline int test_gpu_places(void)
 {
     return test_gpu_count() > 1 ? 3 : 1;
+}
+
+/* Loop index to place: the quick set (sanitizers) has the last one alone, all GPUs by turns. */
+static inline int test_gpu_loop_places(void)
+{
+    return test_quick() ? 1 : test_gpu_places();
+}
+
+static inline int test_gpu_loop_place(int index)
+{
+    return test_quick() ? test_gpu_places() - 1 : index;
 }
 
 static inline struct gpu *test_gpu_open(int place)
