@@ -256,6 +256,9 @@ extern "C" int gpu_deliver_counts(struct gpu *gpu, uint32_t columns, uint32_t ra
 
     assert(columns % gpu->ranks == 0);
     assert(sent->row_bytes == columns * sizeof(int32_t) && received->row_bytes == sent->row_bytes);
+    /* What a GPU still has to do to its words, to clean them say, comes before what others store.
+     */
+    if (gpu_fence(gpu, err, err_len) != 0) return -1;
     while (gpu_next_span(gpu, rank + rank_count, &from)) {
         const struct gpu_device *device = &gpu->device[from.device];
         struct gpu_span to = gpu_span_before(0);
