@@ -138,6 +138,7 @@ if wanted bench; then
 fi
 if wanted record; then
     step cases 300 "$epsim" verify --cases --backend cuda
+    step cases-direct 300 "$epsim" verify --cases --backend cuda --transport direct
     step record 300 "$epsim" verify --backend cuda --record "$out/gpu_h200.csv" \
         --routing "${trace[0]}" --offsets "${trace[2]}"
     step recorded 300 "$epsim" verify --recorded "$out/gpu_h200.csv"
