@@ -215,7 +215,7 @@ $(BUILD)/tests/plugin_v2.o $(BUILD)/tests/plugin_inner.o: tests/plugin_example.c
 $(BUILD)/plugin_broken.so: $(BUILD)/tests/plugin_inner.o
 $(BUILD)/plugin_ref.so: $(BUILD)/tests/plugin_ref.o $(BUILD)/libepsim.a $(BUILD)/flags.link
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(CFLAGS) -shared -o $@ $(BUILD)/tests/plugin_ref.o $(BUILD)/libepsim.a $(LIBS)
+	$(Q)$(CC) $(CFLAGS) -shared -o $@ $(BUILD)/tests/plugin_ref.o $(BUILD)/libepsim.a -lm
 
 runner: $(PLUGINS) $(BUILD)/test-runner $(if $(TOOL_SRC),$(BUILD)/epsim) $(REF_LIBS)
 

@@ -113,6 +113,17 @@ static uint64_t results_bytes(const struct sim_plan *plan, const struct sim_budg
            rows->tokens * (w.hidden + w.sums) + blocks_of(plan) * sizeof(int32_t);
 }
 
+/* What a plugin's process shares: the layer and its results, in pages of their own. */
+static uint64_t shared_bytes(const struct sim_plan *plan, const struct sim_budget_rows *rows)
+{
+    enum { ARRAYS = 24, PAGES_BYTES = 2 * 65536 }; /* sim/plugin_wire.h */
+    const uint64_t ids = plan->topk * (sizeof(int64_t) + sizeof(float)) + sizeof(uint64_t);
+    return results_bytes(plan, rows) + rows->tokens * (widths_of(plan).hidden + ids) +
+           (rows->messages[SIM_DISPATCH] + rows->messages[SIM_COMBINE]) *
+               sizeof(struct sim_message) +
+           (blocks_of(plan) + rows->rails) * sizeof(uint64_t) + ARRAYS * PAGES_BYTES;
+}
+
 /* The phases' arenas in host memory. */
 static uint64_t ref_bytes(const struct sim_plan *plan, const struct sim_budget_rows *rows)
 {
@@ -170,7 +181,7 @@ struct sim_budget_need sim_budget_need(const struct sim_plan *plan,
                       blocks_of(plan) * sizeof(uint64_t);
     need.worker_bytes = 2 * results + rows->tokens * w.cast + weight_bytes(plan);
     if (ref) need.worker_bytes += ref_bytes(plan, rows);
-    if (!ref && !cuda) need.worker_bytes += results; /* Shared with the plugin's process. */
+    if (!ref && !cuda) need.worker_bytes += shared_bytes(plan, rows);
     if (cuda) need.gpu_bytes = gpu_bytes(plan, rows);
     return need;
 }

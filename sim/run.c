@@ -146,7 +146,7 @@ static int choose_in_flight(struct loop *loop, char *err, size_t err_len)
     uint64_t gpu_room = UINT64_MAX;
 
     loop->host_room = sim_budget_host_room(&plan->settings);
-    loop->in_flight = plan->settings.threads;
+    loop->in_flight = loop->run->threads > 0 ? loop->run->threads : plan->settings.threads;
     if (loop->in_flight > 0) return 0;
     loop->in_flight = cores < 1 ? 1 : cores > 64 ? 64 : (uint32_t)cores;
     if (loop->run->backend == NULL) return 0;

@@ -19,6 +19,7 @@ struct sim_run {
     const struct sim_plan *plan;
     struct sim_source *source;             /* Started on the plan, before step 0. */
     const struct sim_backend_ops *backend; /* NULL: times only. */
+    uint32_t threads;                      /* That move bytes; 0: as the plan's settings say. */
     struct trace_db *db;                   /* A run has begun in it; NULL: no database. */
     struct sim_breakdown *breakdown;       /* Opened on the plan; NULL: nobody asked. */
     struct sim_step_record *step;          /* Opened on the plan; NULL: exchanges alone. */

@@ -266,6 +266,16 @@ START_TEST(a_table_from_a_later_header_is_as_good)
 }
 END_TEST
 
+START_TEST(a_run_is_refused_before_with_the_number_missing)
+{
+    struct test_output output;
+    TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--ep", "4", "--tokens", "256", "--mode",
+               "ll", "--backend", plugin("example"), "--host-mib", "4");
+    ck_assert_int_eq(output.status, 3);
+    ck_assert_msg(strstr(output.err, " bytes missing\n") != NULL, "%s", output.err);
+}
+END_TEST
+
 START_TEST(memory_is_refused_with_the_number_missing)
 {
     char err[256] = "";
@@ -289,6 +299,7 @@ Suite *bad_plugin_suite(void)
     tcase_add_test(tcase, the_limit_is_a_number_of_seconds);
     tcase_add_test(tcase, places_have_holes_between_and_end_at_page_ends);
     tcase_add_test(tcase, a_table_from_a_later_header_is_as_good);
+    tcase_add_test(tcase, a_run_is_refused_before_with_the_number_missing);
     tcase_add_test(tcase, memory_is_refused_with_the_number_missing);
     Suite *suite = suite_create("bad_plugin");
     suite_add_tcase(suite, tcase);

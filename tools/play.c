@@ -98,14 +98,13 @@ static bool has_phases(const struct play *play)
     return play->backend.ops != NULL && play->backend.ops->begin != NULL;
 }
 
-/* What a plugin changes about a run: one process of it unless asked for more, since each may hold
- * a GPU; and faults need messages, which only phase operations have. -1: refused, with err. */
+/* What a plugin changes about a run: faults need messages, which only phase operations have. -1:
+ * refused, with err. */
 static int check_plugin(struct play *play)
 {
     struct sim_plan *plan = play->plan;
     const struct sim_scenario *scenario = &plan->scenario;
 
-    if (plan->settings.threads == 0) plan->settings.threads = 1;
     if (plan->note_count < SIM_NOTES_MAX)
         snprintf(plan->notes[plan->note_count++], sizeof plan->notes[0], "plugin %s: %s",
                  sim_plugin_name(play->backend.plugin),
@@ -181,9 +180,12 @@ static int play_all(struct play *play)
         if (play->db == NULL) return broken ? EXIT_USAGE : EXIT_ENVIRONMENT;
         if (begin_record(play) != 0) return EXIT_ENVIRONMENT;
     }
+    const bool one = play->backend.plugin != NULL && play->plan->settings.threads == 0;
+    const uint32_t threads = one ? 1 : 0; /* Each process of a plugin may hold a GPU. */
     const struct sim_run run = {.plan = play->plan,
                                 .source = play->source,
                                 .backend = play->backend.ops,
+                                .threads = threads,
                                 .db = play->db,
                                 .step = play->step,
                                 .breakdown = explained(play) ? &play->breakdown : NULL,
