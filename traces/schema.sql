@@ -70,7 +70,8 @@ CREATE TABLE IF NOT EXISTS resource_use (
     busy_ps INTEGER NOT NULL, -- 0 for qp, which is a window and no server
     bytes INTEGER NOT NULL, -- that passed through it
     queue_peak INTEGER NOT NULL, -- most requests waiting at once; links and NICs: rows of backlog
-    stall_ps INTEGER NOT NULL, -- waiting time, summed over the requests that waited
+    stall_ps INTEGER NOT NULL, -- waiting time, summed over the requests that waited; 0 where a server
+                               -- is shared evenly (low latency: SMs, NVLink out): all are slower
     PRIMARY KEY (run, step, layer, op, resource)
 ) WITHOUT ROWID;
 
