@@ -18,8 +18,13 @@ static void setup(void)
     ck_assert_msg(bench != NULL, "%s", err);
 }
 
+static struct sim_attribution kept[8]; /* Freed when the test ends. */
+static size_t kept_count;
+
 static void teardown(void)
 {
+    for (size_t i = 0; i < kept_count; i++) sim_attribution_free(&kept[i]);
+    kept_count = 0;
     sim_vary_close(bench);
 }
 
@@ -29,6 +34,8 @@ static struct sim_attribution attribute(const struct sim_exchange *exchange)
     const int status = sim_attribute(bench, exchange, sim_attribute_parts(exchange),
                                      sim_attribute_shifts(exchange), &made, err, sizeof err);
     ck_assert_msg(status == 0, "%s", err);
+    ck_assert_uint_lt(kept_count, sizeof kept / sizeof kept[0]);
+    kept[kept_count++] = made;
     return made;
 }
 
@@ -104,7 +111,6 @@ START_TEST(parts_sum_to_the_time_and_leaving_parts_out_changes_no_share)
         ck_assert_int_eq(sum_ps, (int64_t)sim_timing_took_ps(&timing, &layer->exchange, r));
         ck_assert_int_le(part_ps[SIM_PART_OTHER], 1000000); /* A picosecond a row or two. */
     }
-    sim_attribution_free(&quick);
     sim_attribution_free(&slow);
     sim_timing_close(&timing);
     sim_engine_close(engine);
@@ -269,7 +275,6 @@ START_TEST(threads_change_nothing)
                                    sim_attribute_shifts(&layer->exchange), &three, err, sizeof err),
                      0);
     ck_assert_mem_eq(one.part_ps, three.part_ps, one.ranks * SIM_PARTS * sizeof *one.part_ps);
-    sim_attribution_free(&one);
     sim_attribution_free(&three);
     sim_vary_close(wide);
 }
