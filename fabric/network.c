@@ -95,7 +95,7 @@ int fabric_network_open(struct fabric_network *network, const struct fabric_netw
     if (shape->control != FABRIC_CONTROL_IDEAL) {
         struct fabric_congestion *congestion = &made.congestion;
         *congestion = (struct fabric_congestion){
-            .ranks = ranks,
+            .count = ranks,
             .control = shape->control == FABRIC_CONTROL_ON,
             .port_bytes_per_s = made.port_bytes_per_s,
             .buffer_ps = fabric_transfer_ps(machine->port_buffer_bytes, made.port_bytes_per_s),
@@ -103,9 +103,7 @@ int fabric_network_open(struct fabric_network *network, const struct fabric_netw
             .paced_ppm = machine->paced_ppm};
         congestion->ports =
             (struct fabric_congestion_port *)calloc(ranks, sizeof *congestion->ports);
-        congestion->flows = (struct fabric_congestion_flow *)calloc((size_t)ranks * ranks,
-                                                                    sizeof *congestion->flows);
-        whole = whole && congestion->ports && congestion->flows;
+        whole = whole && congestion->ports;
     }
     if (shape->background_bytes_per_s > 0) {
         made.out = (struct fabric_background *)calloc(3 * (size_t)ranks, sizeof *made.out);
@@ -126,7 +124,6 @@ void fabric_network_close(struct fabric_network *network)
 {
     free(network->spine.up);
     free(network->congestion.ports);
-    free(network->congestion.flows);
     free(network->out);
     memset(network, 0, sizeof *network);
 }
@@ -166,29 +163,31 @@ static uint64_t way_ps(const struct fabric_network *network, uint32_t src, uint3
 }
 
 uint64_t fabric_network_hold_ps(struct fabric_network *network, uint32_t src, uint32_t dst,
-                                uint64_t ready_ps)
+                                uint64_t now_ps, uint64_t ready_ps)
 {
     assert(src < network->ranks && dst < network->ranks);
     if (!network->congestion.ports) return ready_ps;
     const uint64_t way = way_ps(network, src, dst);
     if (network->out) { /* Bursts fill the same buffer. */
         uint64_t *drained_ps = &network->congestion.ports[dst].drained_ps;
-        *drained_ps = fabric_background_free_ps(&network->queue[dst], *drained_ps, ready_ps + way);
+        const uint64_t base_ps = now_ps < ready_ps ? now_ps : ready_ps;
+        *drained_ps = fabric_background_free_ps(&network->queue[dst], *drained_ps, base_ps + way);
     }
-    return fabric_congestion_hold_ps(&network->congestion, src, dst, ready_ps, way);
+    return fabric_congestion_hold_ps(&network->congestion, dst, ready_ps, way);
 }
 
 uint64_t fabric_network_cross(struct fabric_network *network, uint32_t src, uint32_t dst,
-                              uint32_t flow, uint64_t first_ps, uint64_t last_ps, uint64_t bytes)
+                              uint32_t flow, uint64_t now_ps, uint64_t first_ps, uint64_t last_ps,
+                              uint64_t bytes)
 {
     uint64_t delay_ps = 0;
     assert(src < network->ranks && dst < network->ranks && last_ps >= first_ps);
     if (network->congestion.ports)
-        delay_ps = fabric_congestion_leave(&network->congestion, src, dst, first_ps,
+        delay_ps = fabric_congestion_leave(&network->congestion, dst, now_ps, first_ps,
                                            way_ps(network, src, dst), bytes);
     if (network->spine.up)
-        delay_ps += fabric_spine_cross(&network->spine, src, dst, flow, first_ps + delay_ps,
-                                       last_ps + delay_ps, bytes);
+        delay_ps +=
+            fabric_spine_cross(&network->spine, src, dst, flow, now_ps, first_ps, last_ps, bytes);
     return delay_ps;
 }
 

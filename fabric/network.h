@@ -76,14 +76,15 @@ void fabric_network_reset(struct fabric_network *network, uint64_t from_ps);
 uint64_t fabric_network_free_ps(struct fabric_network *network, uint32_t rank, bool out,
                                 uint64_t free_ps, uint64_t ready_ps);
 
-/* From when on may src's NIC send a message to dst that is ready at ready_ps? */
+/* From when on may src's NIC send a message to dst that is ready at ready_ps? Asked at now_ps. */
 uint64_t fabric_network_hold_ps(struct fabric_network *network, uint32_t src, uint32_t dst,
-                                uint64_t ready_ps);
+                                uint64_t now_ps, uint64_t ready_ps);
 
-/* It leaves src's NIC from first_ps to last_ps: the delay with which it comes to dst's, 0 over
- * one leaf switch that is idle. flow: the queue pair. */
+/* It leaves src's NIC from first_ps to last_ps, which is known at now_ps: the delay with which it
+ * comes to dst's, 0 over one leaf switch that is idle. flow: the queue pair. */
 uint64_t fabric_network_cross(struct fabric_network *network, uint32_t src, uint32_t dst,
-                              uint32_t flow, uint64_t first_ps, uint64_t last_ps, uint64_t bytes);
+                              uint32_t flow, uint64_t now_ps, uint64_t first_ps, uint64_t last_ps,
+                              uint64_t bytes);
 
 /* What a leaf switch's ports to the spines did since reset, summed: up, or else down. False when
  * there is no leaf of that number, counting node groups, then rails. */

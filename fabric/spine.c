@@ -68,21 +68,22 @@ static uint32_t freest(const struct fabric_link *up, const struct fabric_link *d
 }
 
 uint64_t fabric_spine_cross(struct fabric_spine *spine, uint32_t src, uint32_t dst, uint32_t flow,
-                            uint64_t first_ps, uint64_t last_ps, uint64_t bytes)
+                            uint64_t now_ps, uint64_t first_ps, uint64_t last_ps, uint64_t bytes)
 {
     const uint32_t from = leaf_of(spine, src), to = leaf_of(spine, dst);
     if (from == to) return 0;
     struct fabric_link *up = &spine->up[from * spine->uplinks];
     struct fabric_link *down = &spine->down[to * spine->uplinks];
-    const uint64_t more_ps = spine->adaptive ? spine->adaptive_ps : 0;
-    const uint32_t way = spine->adaptive ? freest(up, down, spine->uplinks, first_ps + more_ps)
+    const uint64_t base_ps = now_ps < first_ps ? now_ps : first_ps;
+    const uint32_t way = spine->adaptive ? freest(up, down, spine->uplinks, base_ps)
                                          : fabric_spine_hash(spine, src, dst, flow);
     assert(way < spine->uplinks && last_ps >= first_ps);
     const struct fabric_slot rise =
-        fabric_link_relay(&up[way], first_ps + more_ps, last_ps + more_ps, bytes);
+        fabric_link_relay(&up[way], base_ps, base_ps + (last_ps - first_ps), bytes);
     const struct fabric_slot fall =
         fabric_link_relay(&down[way], rise.first_ps, rise.arrive_ps, bytes);
+    const uint64_t alone_ps = last_ps + up[way].flight_ps + down[way].flight_ps;
     spine->messages++;
-    if (rise.depart_ps > first_ps + more_ps || fall.depart_ps > rise.first_ps) spine->waited++;
-    return fall.arrive_ps - last_ps;
+    if (fall.arrive_ps > alone_ps) spine->waited++;
+    return later(fall.arrive_ps, alone_ps) - last_ps + (spine->adaptive ? spine->adaptive_ps : 0);
 }

@@ -48,10 +48,13 @@ void fabric_spine_reset(struct fabric_spine *spine, uint64_t port_bytes_per_s, u
 bool fabric_spine_same_leaf(const struct fabric_spine *spine, uint32_t src, uint32_t dst);
 
 /* A message of bytes leaves src's NIC from first_ps to last_ps: how much later than over one leaf
- * switch does it come to dst's NIC? flow names the queue pair. 0 for ranks on one leaf. Messages
- * pass in call order. */
+ * switch does it come to dst's NIC? flow names the queue pair. 0 for ranks on one leaf.
+ *
+ * Ports serve in call order. A NIC may have been given work ahead, so that first_ps lies after
+ * now_ps, the instant of the call: then a port takes its turn from now_ps on, or what others send
+ * meanwhile would wait for a port that idles; nothing is through before the NIC has sent it. */
 uint64_t fabric_spine_cross(struct fabric_spine *spine, uint32_t src, uint32_t dst, uint32_t flow,
-                            uint64_t first_ps, uint64_t last_ps, uint64_t bytes);
+                            uint64_t now_ps, uint64_t first_ps, uint64_t last_ps, uint64_t bytes);
 
 /* The uplink that static routing gives a flow. */
 uint32_t fabric_spine_hash(const struct fabric_spine *spine, uint32_t src, uint32_t dst,

@@ -53,18 +53,23 @@ void ll_network_report(const struct ll_network *network, struct sim_timing *timi
     sim_timing_add_leaves(timing, &network->fabric);
 }
 
-/* One message through a NIC, behind the bursts before it; returns when the wire begins with it. */
-static uint64_t pass(struct ll *ll, uint32_t rank, bool out, uint64_t engine_ps, uint64_t wire_ps,
-                     uint64_t first_ps)
+/* One message through a NIC; returns when the wire begins with it. */
+static uint64_t pass(struct ll_nic *nic, uint64_t engine_ps, uint64_t wire_ps, uint64_t first_ps)
 {
-    struct ll_nic *nic = out ? &ll->rank[rank].nic_out : &ll->rank[rank].nic_in;
     const uint64_t start_ps = first_ps > nic->engine_free_ps ? first_ps : nic->engine_free_ps;
     nic->engine_free_ps = start_ps + engine_ps;
-    const uint64_t free_ps = fabric_network_free_ps(&ll->network->fabric, rank, out,
-                                                    nic->wire_free_ps, nic->engine_free_ps);
-    const uint64_t begin_ps = nic->engine_free_ps > free_ps ? nic->engine_free_ps : free_ps;
+    const uint64_t begin_ps =
+        nic->engine_free_ps > nic->wire_free_ps ? nic->engine_free_ps : nic->wire_free_ps;
     nic->wire_free_ps = begin_ps + wire_ps;
     return begin_ps;
+}
+
+/* Bursts that come before the turn of what is at the NIC at ready_ps go first. */
+static void let_bursts_pass(struct ll *ll, uint32_t rank, bool out, uint64_t ready_ps)
+{
+    struct ll_nic *nic = out ? &ll->rank[rank].nic_out : &ll->rank[rank].nic_in;
+    nic->wire_free_ps =
+        fabric_network_free_ps(&ll->network->fabric, rank, out, nic->wire_free_ps, ready_ps);
 }
 
 /* When what leaves the NIC from first_ps on is at the far one. */
@@ -72,11 +77,25 @@ static uint64_t cross(struct ll *ll, uint32_t rank, const struct ll_train *train
                       uint64_t wire_ps, uint64_t bytes)
 {
     uint64_t *in_order_ps = &ll->network->in_order_ps[train->group];
-    const uint64_t delay_ps = fabric_network_cross(
-        &ll->network->fabric, rank, train->peer, train->group, first_ps, first_ps + wire_ps, bytes);
+    const uint64_t delay_ps =
+        fabric_network_cross(&ll->network->fabric, rank, train->peer, train->group,
+                             sim_engine_now_ps(ll->engine), first_ps, first_ps + wire_ps, bytes);
     const uint64_t arrive_ps = first_ps + delay_ps + ll->machine->nic_flight_ps;
     if (arrive_ps > *in_order_ps) *in_order_ps = arrive_ps;
     return *in_order_ps;
+}
+
+/* What the fabric adds before a train: bursts that came before it, then, if the port it goes to
+ * is full, a hold, whose bursts stand behind it. */
+static void hold(struct ll *ll, uint32_t rank, const struct ll_train *train)
+{
+    struct ll_nic *nic = &ll->rank[rank].nic_out;
+    const uint64_t rung_ps = train->at_ps;
+    let_bursts_pass(ll, rank, true, rung_ps);
+    const uint64_t ready_ps = rung_ps > nic->wire_free_ps ? rung_ps : nic->wire_free_ps;
+    const uint64_t hold_ps = fabric_network_hold_ps(&ll->network->fabric, rank, train->peer,
+                                                    sim_engine_now_ps(ll->engine), ready_ps);
+    if (hold_ps > ready_ps) nic->wire_free_ps = hold_ps;
 }
 
 void ll_network_send(struct ll *ll, uint32_t rank)
@@ -87,32 +106,29 @@ void ll_network_send(struct ll *ll, uint32_t rank)
     struct sim_resource_use *use = &r->use[LL_NIC_OUT];
     struct ll_slot *slot = ll->slot + train->first_slot;
     const uint64_t rung_ps = train->at_ps;
-    const uint64_t ready_ps = rung_ps > r->nic_out.wire_free_ps ? rung_ps : r->nic_out.wire_free_ps;
-    const uint64_t hold_ps =
-        fabric_network_hold_ps(&ll->network->fabric, rank, train->peer, ready_ps);
     uint64_t *arrive_ps = &ll->network->arrive_ps[index];
     uint64_t first_ps = LL_NEVER;
 
     assert(train->rows > 0 || train->flag);
-    if (hold_ps > ready_ps) r->nic_out.wire_free_ps = hold_ps;
+    hold(ll, rank, train);
     *arrive_ps = LL_NEVER;
     for (uint32_t i = 0; i < train->rows; i++) {
-        slot[i].depart_ps =
-            pass(ll, rank, true, ll->machine->nic_message_ps, ll->row_nic_ps, rung_ps);
+        if (i > 0) let_bursts_pass(ll, rank, true, rung_ps);
+        slot[i].depart_ps = pass(&r->nic_out, ll->machine->nic_message_ps, ll->row_nic_ps, rung_ps);
         /* Until it lands: when it is at the far NIC. */
         slot[i].land_ps = cross(ll, rank, train, slot[i].depart_ps, ll->row_nic_ps, ll->row_bytes);
         if (i == 0) first_ps = slot[i].depart_ps;
         if (i == 0) *arrive_ps = slot[i].land_ps;
     }
     if (train->flag) {
-        const uint64_t turn_ps = pass(ll, rank, true, ll->costs->nic_flag_ps, 0, rung_ps);
+        const uint64_t turn_ps = pass(&r->nic_out, ll->costs->nic_flag_ps, 0, rung_ps);
         train->at_ps = cross(ll, rank, train, turn_ps, 0, 0);
         if (first_ps == LL_NEVER) first_ps = turn_ps;
         if (*arrive_ps == LL_NEVER) *arrive_ps = train->at_ps;
     }
     use->bytes += train->rows * ll->row_bytes;
     use->busy_ps += train->rows * ll->row_nic_ps;
-    ll_waited(use, first_ps - rung_ps);
+    use->stall_ps += first_ps - rung_ps;
     sim_engine_schedule(ll->engine, first_ps + ll->machine->nic_flight_ps, LL_NIC, rank, 0);
 }
 
@@ -130,8 +146,8 @@ void ll_network_arrive(struct ll *ll, uint32_t index, uint64_t now_ps)
         return;
     }
     for (uint32_t i = 0; i < train->rows; i++) {
-        (void)pass(ll, train->peer, false, ll->machine->nic_message_ps, ll->row_nic_ps,
-                   slot[i].land_ps);
+        let_bursts_pass(ll, train->peer, false, slot[i].land_ps);
+        (void)pass(&to->nic_in, ll->machine->nic_message_ps, ll->row_nic_ps, slot[i].land_ps);
         slot[i].land_ps = to->nic_in.wire_free_ps;
         if (train->short_ring)
             sim_engine_schedule(ll->engine, slot[i].land_ps + flight_ps, LL_CREDIT, train->group,
@@ -141,7 +157,8 @@ void ll_network_arrive(struct ll *ll, uint32_t index, uint64_t now_ps)
     use->busy_ps += train->rows * ll->row_nic_ps;
     ll_waited(use, free_ps > now_ps ? free_ps - now_ps : 0);
     if (!train->flag) return;
-    const uint64_t seen_ps = pass(ll, train->peer, false, ll->costs->nic_flag_ps, 0, train->at_ps);
+    let_bursts_pass(ll, train->peer, false, train->at_ps);
+    const uint64_t seen_ps = pass(&to->nic_in, ll->costs->nic_flag_ps, 0, train->at_ps);
     if (train->short_ring)
         sim_engine_schedule(ll->engine, seen_ps + flight_ps, LL_CREDIT, train->group, 0);
     ll_flag_landed(ll, train->group, train->peer, train->group_rows, seen_ps);

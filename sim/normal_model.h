@@ -163,14 +163,14 @@ static inline uint64_t normal_networked(const struct normal_run *run, uint32_t s
     struct normal_server *out = &run->uses[NORMAL_NIC_OUT][source];
     struct normal_server *in = &run->uses[NORMAL_NIC_IN][destination];
     const uint64_t row_ps = run->costs.nic_ps, fixed_ps = run->costs.message_ps;
-    const uint64_t ready_ps = normal_max(now_ps, out->free_ps);
     out->free_ps = fabric_network_free_ps(network, source, true, out->free_ps, now_ps);
-    const uint64_t hold_ps = fabric_network_hold_ps(network, source, destination, ready_ps);
-    if (hold_ps > ready_ps) out->free_ps = normal_max(out->free_ps, hold_ps);
+    const uint64_t ready_ps = normal_max(now_ps, out->free_ps);
+    const uint64_t hold_ps = fabric_network_hold_ps(network, source, destination, now_ps, ready_ps);
+    if (hold_ps > ready_ps) out->free_ps = hold_ps;
     *sent_ps = normal_serve(out, now_ps, rows, row_ps, fixed_ps);
     const uint64_t first_ps = *sent_ps - rows * row_ps;
-    const uint64_t delay_ps = fabric_network_cross(network, source, destination, flow, first_ps,
-                                                   *sent_ps, rows * run->costs.row_bytes);
+    const uint64_t delay_ps = fabric_network_cross(network, source, destination, flow, now_ps,
+                                                   first_ps, *sent_ps, rows * run->costs.row_bytes);
     in->free_ps = fabric_network_free_ps(network, destination, false, in->free_ps, now_ps);
     const uint64_t in_ps = normal_serve(in, now_ps, rows, row_ps, fixed_ps);
     return normal_max(*sent_ps + delay_ps, in_ps);

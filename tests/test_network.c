@@ -106,9 +106,9 @@ START_TEST(a_rail_is_one_hop_and_a_spine_two_more)
     ck_assert(fabric_spine_same_leaf(&spine, 0, 2)); /* Nodes 0 and 1, rail 0. */
     ck_assert(!fabric_spine_same_leaf(&spine, 0, 3));
     ck_assert(!fabric_spine_same_leaf(&spine, 0, 4)); /* Node 2 has another leaf. */
-    ck_assert_uint_eq(fabric_spine_cross(&spine, 0, 2, 0, 0, 1 * US, 50000), 0);
-    ck_assert_uint_eq(fabric_spine_cross(&spine, 0, 3, 0, 0, 1 * US, 50000), 600 * NS);
-    ck_assert_uint_eq(fabric_spine_cross(&spine, 6, 4, 0, 0, 1 * US, 50000), 0);
+    ck_assert_uint_eq(fabric_spine_cross(&spine, 0, 2, 0, 0, 0, 1 * US, 50000), 0);
+    ck_assert_uint_eq(fabric_spine_cross(&spine, 0, 3, 0, 0, 0, 1 * US, 50000), 600 * NS);
+    ck_assert_uint_eq(fabric_spine_cross(&spine, 6, 4, 0, 0, 0, 1 * US, 50000), 0);
     ck_assert_uint_eq(spine.messages, 1);
     ck_assert_uint_eq(spine.waited, 0);
 }
@@ -117,8 +117,8 @@ END_TEST
 START_TEST(adaptive_routing_has_its_own_latency)
 {
     struct fabric_spine spine = four_nodes(4, true);
-    ck_assert_uint_eq(fabric_spine_cross(&spine, 0, 3, 0, 0, 1 * US, 50000), 670 * NS);
-    ck_assert_uint_eq(fabric_spine_cross(&spine, 0, 2, 0, 0, 1 * US, 50000), 0);
+    ck_assert_uint_eq(fabric_spine_cross(&spine, 0, 3, 0, 0, 0, 1 * US, 50000), 670 * NS);
+    ck_assert_uint_eq(fabric_spine_cross(&spine, 0, 2, 0, 0, 0, 1 * US, 50000), 0);
 }
 END_TEST
 
@@ -128,22 +128,22 @@ END_TEST
 START_TEST(flows_with_one_hash_wait_for_each_other)
 {
     struct fabric_spine one = four_nodes(1, false);
-    ck_assert_uint_eq(fabric_spine_cross(&one, 0, 3, 0, 0, 1 * US, 50000), 600 * NS);
-    ck_assert_uint_eq(fabric_spine_cross(&one, 2, 1, 0, 0, 1 * US, 50000), 1600 * NS);
+    ck_assert_uint_eq(fabric_spine_cross(&one, 0, 3, 0, 0, 0, 1 * US, 50000), 600 * NS);
+    ck_assert_uint_eq(fabric_spine_cross(&one, 2, 1, 0, 0, 0, 1 * US, 50000), 1600 * NS);
     ck_assert_uint_eq(one.waited, 1);
 
     struct fabric_spine two = four_nodes(2, true);
-    ck_assert_uint_eq(fabric_spine_cross(&two, 0, 3, 0, 0, 1 * US, 50000), 670 * NS);
-    ck_assert_uint_eq(fabric_spine_cross(&two, 2, 1, 0, 0, 1 * US, 50000), 670 * NS);
+    ck_assert_uint_eq(fabric_spine_cross(&two, 0, 3, 0, 0, 0, 1 * US, 50000), 670 * NS);
+    ck_assert_uint_eq(fabric_spine_cross(&two, 2, 1, 0, 0, 0, 1 * US, 50000), 670 * NS);
 
     two = four_nodes(2, false);
     uint32_t same = 1, other = 1;
     const uint32_t first = fabric_spine_hash(&two, 0, 3, 0);
     while (fabric_spine_hash(&two, 2, 1, same) != first) same++;
     while (fabric_spine_hash(&two, 2, 1, other) == first) other++;
-    ck_assert_uint_eq(fabric_spine_cross(&two, 0, 3, 0, 0, 1 * US, 50000), 600 * NS);
-    ck_assert_uint_eq(fabric_spine_cross(&two, 2, 1, other, 0, 1 * US, 50000), 600 * NS);
-    ck_assert_uint_eq(fabric_spine_cross(&two, 2, 1, same, 0, 1 * US, 50000), 1600 * NS);
+    ck_assert_uint_eq(fabric_spine_cross(&two, 0, 3, 0, 0, 0, 1 * US, 50000), 600 * NS);
+    ck_assert_uint_eq(fabric_spine_cross(&two, 2, 1, other, 0, 0, 1 * US, 50000), 600 * NS);
+    ck_assert_uint_eq(fabric_spine_cross(&two, 2, 1, same, 0, 0, 1 * US, 50000), 1600 * NS);
 }
 END_TEST
 
@@ -169,30 +169,27 @@ END_TEST
 
 enum { RANKS = 4 };
 static struct fabric_congestion_port ports[RANKS];
-static struct fabric_congestion_flow flows[RANKS * RANKS];
 
 /* A port holds 4 us; senders are paced to 80 % together, 10 us after 2 us are waiting. */
 static struct fabric_congestion congestion_of(bool control)
 {
-    struct fabric_congestion congestion = {.ranks = RANKS,
+    struct fabric_congestion congestion = {.count = RANKS,
                                            .control = control,
                                            .port_bytes_per_s = PORT,
                                            .buffer_ps = 4 * US,
                                            .reaction_ps = 10 * US,
                                            .paced_ppm = 800000,
-                                           .ports = ports,
-                                           .flows = flows};
+                                           .ports = ports};
     fabric_congestion_reset(&congestion);
     return congestion;
 }
 
-/* 100,000 bytes, 2 us of a port, from src at at_ps; a way of 1 us. Returns when it may leave, and
+/* 100,000 bytes, 2 us of a port, ready at at_ps; a way of 1 us. Returns when it may leave, and
  * lets it. */
-static uint64_t send(struct fabric_congestion *congestion, uint32_t src, uint32_t dst,
-                     uint64_t at_ps)
+static uint64_t send(struct fabric_congestion *congestion, uint32_t dst, uint64_t at_ps)
 {
-    const uint64_t hold_ps = fabric_congestion_hold_ps(congestion, src, dst, at_ps, 1 * US);
-    return hold_ps + fabric_congestion_leave(congestion, src, dst, hold_ps, 1 * US, 100000);
+    const uint64_t hold_ps = fabric_congestion_hold_ps(congestion, dst, at_ps, 1 * US);
+    return hold_ps + fabric_congestion_leave(congestion, dst, at_ps, hold_ps, 1 * US, 100000);
 }
 
 /* Three senders start at 0: the port drains at 3, 5, 7 us. What comes next would find 6 us, of
@@ -200,11 +197,11 @@ static uint64_t send(struct fabric_congestion *congestion, uint32_t src, uint32_
 START_TEST(a_full_port_holds_its_senders)
 {
     struct fabric_congestion congestion = congestion_of(false);
-    for (uint32_t src = 0; src < 3; src++) ck_assert_uint_eq(send(&congestion, src, 3, 0), 0);
-    ck_assert_uint_eq(send(&congestion, 0, 3, 0), 2 * US);
-    ck_assert_uint_eq(send(&congestion, 1, 3, 0), 4 * US);
-    ck_assert_uint_eq(send(&congestion, 1, 2, 0), 0);
-    ck_assert_uint_eq(send(&congestion, 0, 3, 100 * US), 100 * US);
+    for (uint32_t src = 0; src < 3; src++) ck_assert_uint_eq(send(&congestion, 3, 0), 0);
+    ck_assert_uint_eq(send(&congestion, 3, 0), 2 * US);
+    ck_assert_uint_eq(send(&congestion, 3, 0), 4 * US);
+    ck_assert_uint_eq(send(&congestion, 2, 0), 0);
+    ck_assert_uint_eq(send(&congestion, 3, 100 * US), 100 * US);
 }
 END_TEST
 
@@ -216,16 +213,16 @@ START_TEST(congestion_control_paces_senders_to_their_share)
     struct fabric_congestion congestion = congestion_of(true);
     uint64_t at_ps[2] = {0, 0};
     for (int i = 0; i < 8; i++)
-        for (uint32_t src = 0; src < 2; src++) at_ps[src] = send(&congestion, src, 3, at_ps[src]);
+        for (uint32_t src = 0; src < 2; src++) at_ps[src] = send(&congestion, 3, at_ps[src]);
     const uint64_t before_ps = at_ps[0];
     ck_assert_uint_gt(before_ps, 13 * US);
-    at_ps[0] = send(&congestion, 0, 3, at_ps[0]);
+    at_ps[0] = send(&congestion, 3, at_ps[0]);
     ck_assert_uint_eq(at_ps[0] - before_ps, 5 * US);
-    /* The pace is the flow's: rank 0's next message to rank 2 is not held up. */
-    ck_assert_uint_eq(send(&congestion, 0, 2, before_ps), before_ps);
+    /* The pace is the port's: a message to rank 2 is not held up. */
+    ck_assert_uint_eq(send(&congestion, 2, before_ps), before_ps);
     const uint64_t later_ps = congestion.ports[3].last_mark_ps + 51 * US;
-    ck_assert_uint_eq(send(&congestion, 0, 3, later_ps), later_ps);
-    ck_assert_uint_eq(send(&congestion, 0, 3, later_ps), later_ps);
+    ck_assert_uint_eq(send(&congestion, 3, later_ps), later_ps);
+    ck_assert_uint_eq(send(&congestion, 3, later_ps), later_ps);
 }
 END_TEST
 
@@ -233,9 +230,9 @@ START_TEST(senders_are_not_paced_before_the_reaction)
 {
     struct fabric_congestion on = congestion_of(true);
     uint64_t paced[8], held[8];
-    for (uint32_t i = 0; i < 8; i++) paced[i] = send(&on, i % 2, 3, 0);
+    for (uint32_t i = 0; i < 8; i++) paced[i] = send(&on, 3, 0);
     struct fabric_congestion off = congestion_of(false);
-    for (uint32_t i = 0; i < 8; i++) held[i] = send(&off, i % 2, 3, 0);
+    for (uint32_t i = 0; i < 8; i++) held[i] = send(&off, 3, 0);
     ck_assert_int_eq(memcmp(paced, held, sizeof held), 0);
 }
 END_TEST
@@ -258,8 +255,8 @@ START_TEST(an_ideal_network_answers_now)
     ck_assert_int_eq(fabric_network_open(&network, &shape, &machine, 32, 8, err, sizeof err), 0);
     fabric_network_reset(&network, 0);
     ck_assert_uint_eq(fabric_network_free_ps(&network, 3, true, 5, 7), 5);
-    ck_assert_uint_eq(fabric_network_hold_ps(&network, 3, 20, 7), 7);
-    ck_assert_uint_eq(fabric_network_cross(&network, 3, 20, 1, 7, 9, 4096), 0);
+    ck_assert_uint_eq(fabric_network_hold_ps(&network, 3, 20, 7, 7), 7);
+    ck_assert_uint_eq(fabric_network_cross(&network, 3, 20, 1, 7, 7, 9, 4096), 0);
     ck_assert_uint_eq(fabric_network_bytes_per_s(&shape, &machine),
                       machine.nic_goodput_bytes_per_s);
     fabric_network_close(&network);

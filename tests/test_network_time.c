@@ -77,7 +77,7 @@ static uint64_t slowest_ps(enum sim_direction direction, const struct fabric_net
                                           .direction = direction,
                                           .hidden = HIDDEN,
                                           .payload_bytes = direction == SIM_DISPATCH ? 1 : 2,
-                                          .sms = 20,
+                                          .sms = 4, /* Two channels: few flows to spread. */
                                           .start_ps = start_ps};
     const int status = traffic.mode == SIM_MODE_LL
                            ? sim_ll_time(engine, &exchange, &timing, err, sizeof err)
@@ -187,19 +187,24 @@ START_TEST(oversubscribed_leaves_cost_time)
 }
 END_TEST
 
-/* Hashes collide, adaptive routing does not; where nothing collides it only adds its latency. */
+/* Some seeds' hashes collide, adaptive routing does not; where nothing collides it only adds its
+ * latency. */
 START_TEST(adaptive_routing_wins_under_load_and_costs_latency_without)
 {
+    const enum sim_direction direction = kinds[_i].direction;
+    struct fabric_network_shape seeded = hashed;
+    uint64_t worst_ps = 0;
     build_kind(_i);
     machine.leaf_nodes = 2;
     machine.leaf_uplinks = 2;
-    const uint64_t hashed_ps = slowest_ps(kinds[_i].direction, &hashed);
-    const uint64_t adaptive_ps = slowest_ps(kinds[_i].direction, &adaptive);
-    ck_assert_uint_lt(adaptive_ps, hashed_ps);
+    for (seeded.seed = 1; seeded.seed <= 8; seeded.seed++) {
+        const uint64_t hashed_ps = slowest_ps(direction, &seeded);
+        if (hashed_ps > worst_ps) worst_ps = hashed_ps;
+    }
+    ck_assert_uint_lt(slowest_ps(direction, &adaptive), worst_ps);
     machine.leaf_uplinks = 1024;
     machine.adaptive_ps = 50000000;
-    ck_assert_uint_gt(slowest_ps(kinds[_i].direction, &adaptive),
-                      slowest_ps(kinds[_i].direction, &hashed));
+    ck_assert_uint_gt(slowest_ps(direction, &adaptive), slowest_ps(direction, &hashed));
 }
 END_TEST
 
@@ -330,6 +335,29 @@ START_TEST(leaves_report_what_went_over_their_uplinks)
 }
 END_TEST
 
+/* Three quarters of every port are others', and half of the rows go to one expert: what is held or
+ * paced must not hold up ports that are idle, or waits would breed waits. */
+START_TEST(waits_do_not_breed_waits)
+{
+    const struct fabric_network_shape all[2] = {
+        {FABRIC_ROUTING_STATIC, FABRIC_CONTROL_OFF, UINT64_C(3750000000), false, 1},
+        {FABRIC_ROUTING_ADAPTIVE, FABRIC_CONTROL_ON, UINT64_C(3750000000), false, 1}};
+    build_kind(_i);
+    for (uint64_t t = 0; t < token_start[16]; t += 2)
+        if (choices[4 * t + 1] != 0 && choices[4 * t + 2] != 0 && choices[4 * t + 3] != 0)
+            choices[4 * t] = 0;
+    sim_traffic_free(&traffic);
+    sim_timing_close(&timing);
+    build(kinds[_i].mode, 16, 64, 4, 128);
+    const uint64_t ideal_ps = slowest_ps(kinds[_i].direction, NULL);
+    for (int i = 0; i < 2; i++) {
+        const uint64_t took_ps = slowest_ps(kinds[_i].direction, &all[i]);
+        ck_assert_uint_gt(took_ps, ideal_ps);
+        ck_assert_uint_lt(took_ps, 10 * ideal_ps);
+    }
+}
+END_TEST
+
 START_TEST(a_seed_gives_one_digest_and_another_seed_other_hashes)
 {
     struct fabric_network_shape other = hashed;
@@ -361,6 +389,7 @@ Suite *network_time_suite(void)
     tcase_add_test(tests, congestion_control_costs_the_bottleneck_its_headroom);
     tcase_add_test(tests, normal_mode_on_its_rails_never_sees_a_spine);
     tcase_add_loop_test(tests, leaves_report_what_went_over_their_uplinks, 0, 4);
+    tcase_add_loop_test(tests, waits_do_not_breed_waits, 0, 4);
     tcase_add_loop_test(tests, a_seed_gives_one_digest_and_another_seed_other_hashes, 0, 4);
     suite_add_tcase(suite, tests);
     return suite;
