@@ -103,21 +103,40 @@ static uint64_t between(uint64_t x, uint64_t x0, uint64_t x1, uint64_t y0, uint6
     return (uint64_t)((i128)y0 + rise);
 }
 
+bool fabric_attention_around(const struct fabric_attention *attention, uint64_t requests,
+                             uint64_t tokens, struct fabric_attention_box *box)
+{
+    if (attention->rows == 0) return false;
+    if (!find(attention->requests, attention->rows, requests, &box->row[0], &box->row[1]))
+        return false;
+    if (!find(attention->tokens, attention->columns, tokens, &box->column[0], &box->column[1]))
+        return false;
+    for (int r = 0; r < 2; r++)
+        for (int c = 0; c < 2; c++)
+            if (attention->ps[box->row[r]][box->column[c]] == 0) return false;
+    return true;
+}
+
+uint64_t fabric_attention_between(const struct fabric_attention *attention,
+                                  const struct fabric_attention_box *box, uint64_t requests,
+                                  uint64_t tokens, uint64_t value[2][2])
+{
+    uint64_t edge[2];
+    for (int r = 0; r < 2; r++)
+        edge[r] = between(tokens, attention->tokens[box->column[0]],
+                          attention->tokens[box->column[1]], value[r][0], value[r][1]);
+    return between(requests, attention->requests[box->row[0]], attention->requests[box->row[1]],
+                   edge[0], edge[1]);
+}
+
 bool fabric_attention_at(const struct fabric_attention *attention, uint64_t requests,
                          uint64_t tokens, uint64_t *ps)
 {
-    uint32_t row[2], column[2];
-    if (attention->rows == 0) return false;
-    if (!find(attention->requests, attention->rows, requests, &row[0], &row[1])) return false;
-    if (!find(attention->tokens, attention->columns, tokens, &column[0], &column[1])) return false;
+    struct fabric_attention_box box;
+    uint64_t value[2][2];
+    if (!fabric_attention_around(attention, requests, tokens, &box)) return false;
     for (int r = 0; r < 2; r++)
-        for (int c = 0; c < 2; c++)
-            if (attention->ps[row[r]][column[c]] == 0) return false;
-    uint64_t edge[2];
-    for (int r = 0; r < 2; r++)
-        edge[r] = between(tokens, attention->tokens[column[0]], attention->tokens[column[1]],
-                          attention->ps[row[r]][column[0]], attention->ps[row[r]][column[1]]);
-    *ps = between(requests, attention->requests[row[0]], attention->requests[row[1]], edge[0],
-                  edge[1]);
+        for (int c = 0; c < 2; c++) value[r][c] = attention->ps[box.row[r]][box.column[c]];
+    *ps = fabric_attention_between(attention, &box, requests, tokens, value);
     return true;
 }

@@ -1,9 +1,9 @@
 /* fabric/attention.h - measured times of one layer's attention module in decode.
  *
- * A machine file may hold a table over requests and tokens read. Between its points time is
- * bilinear, which is what the work is: a part that grows with rows, and one with rows times
- * tokens. Where a file has no table, or the question lies beside it, a model answers
- * (sim/compute.h). */
+ * A machine file may hold a table over requests and tokens read. Between its points values
+ * are bilinear: sim/compute.h takes the share that the model is off by at the four points around,
+ * which is smoother than time. Where a file has no table, or the question lies beside it, the
+ * model answers alone. */
 #ifndef FABRIC_ATTENTION_H
 #define FABRIC_ATTENTION_H
 
@@ -33,6 +33,21 @@ struct fabric_attention {
  * replaces an inherited table whole. 0, or -1 with err. */
 int fabric_attention_read(const struct fabric_yaml *yaml, const struct fabric_yaml_node *section,
                           struct fabric_attention *attention, char *err, size_t err_len);
+
+/* The four points around a question: row and column of the lower and the upper one, which are the
+ * same where the question lies on the grid. */
+struct fabric_attention_box {
+    uint32_t row[2], column[2];
+};
+
+/* false where the table lacks one of them, or the question lies beyond its edges. */
+bool fabric_attention_around(const struct fabric_attention *attention, uint64_t requests,
+                             uint64_t tokens, struct fabric_attention_box *box);
+
+/* What four values at the points, [row][column], are between them. */
+uint64_t fabric_attention_between(const struct fabric_attention *attention,
+                                  const struct fabric_attention_box *box, uint64_t requests,
+                                  uint64_t tokens, uint64_t value[2][2]);
 
 /* The time for so many requests of so many tokens each: bilinear between the four points around
  * it. false where the table lacks one of them, or the question lies beyond its edges. */

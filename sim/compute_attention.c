@@ -7,6 +7,7 @@
 __extension__ typedef unsigned __int128 u128; /* ISO C has none; -Wpedantic wants it said. */
 
 enum { SPLIT_TOKENS = 256 };
+#define PPB UINT64_C(1000000000)
 
 /* Layers of a kind are spread evenly over all layers: l is one of count out of layers. */
 static bool is_one_of(uint32_t layer, uint32_t count, uint32_t layers)
@@ -70,18 +71,40 @@ static struct sim_work attend(const struct fabric_machine *machine, const struct
     return work;
 }
 
-/* Both works stretched or shrunk so that together, on all SMs, they take whole_ps. */
-static void fit_to(const struct fabric_machine *machine, uint64_t whole_ps,
-                   struct sim_work *projection, struct sim_work *core)
+static uint64_t both_ps(const struct fabric_machine *machine, const struct sim_work *projection,
+                        const struct sim_work *core)
 {
-    const uint64_t modelled_ps = sim_work_ps(machine, projection, machine->sm_count) +
-                                 sim_work_ps(machine, core, machine->sm_count);
+    return sim_work_ps(machine, projection, machine->sm_count) +
+           sim_work_ps(machine, core, machine->sm_count);
+}
+
+/* Stretch or shrink both works by what the model is off by at the measured points around. */
+static void correct(const struct fabric_machine *machine, const struct sim_model *model,
+                    const struct sim_attention *attention, struct sim_work *projection,
+                    struct sim_work *core)
+{
+    const struct fabric_attention *table = &machine->attention;
+    const uint64_t context = attention->context > 0 ? attention->context : 1;
+    struct fabric_attention_box box;
     struct sim_work *const both[2] = {projection, core};
-    assert(modelled_ps > 0);
+    uint64_t ppb[2][2]; /* Measured over modelled, 10^9ths. */
+    if (!fabric_attention_around(table, attention->requests, context, &box)) return;
+    for (int r = 0; r < 2; r++) {
+        for (int c = 0; c < 2; c++) {
+            struct sim_attention at = *attention;
+            at.rows = at.requests = table->requests[box.row[r]];
+            at.context = table->tokens[box.column[c]];
+            const struct sim_work p = projections(machine, model, &at);
+            const struct sim_work k = attend(machine, model, &at);
+            ppb[r][c] = (uint64_t)((u128)table->ps[box.row[r]][box.column[c]] * PPB /
+                                   both_ps(machine, &p, &k));
+        }
+    }
+    const u128 share = fabric_attention_between(table, &box, attention->requests, context, ppb);
     for (int i = 0; i < 2; i++) {
-        both[i]->fixed_ps = (uint64_t)((u128)both[i]->fixed_ps * whole_ps / modelled_ps);
-        both[i]->bytes = (uint64_t)((u128)both[i]->bytes * whole_ps / modelled_ps);
-        both[i]->flop = (uint64_t)((u128)both[i]->flop * whole_ps / modelled_ps);
+        both[i]->fixed_ps = (uint64_t)(both[i]->fixed_ps * share / PPB);
+        both[i]->bytes = (uint64_t)(both[i]->bytes * share / PPB);
+        both[i]->flop = (uint64_t)(both[i]->flop * share / PPB);
     }
 }
 
@@ -89,7 +112,6 @@ void sim_compute_attention(const struct fabric_machine *machine, const struct si
                            const struct sim_attention *attention, struct sim_work *projection,
                            struct sim_work *core)
 {
-    uint64_t measured_ps = 0;
     assert(attention->heads_split >= 1);
     *projection = *core = (struct sim_work){.fixed_ps = 0};
     if (attention->rows == 0) return;
@@ -97,8 +119,6 @@ void sim_compute_attention(const struct fabric_machine *machine, const struct si
     *core = attend(machine, model, attention);
     if (attention->table && !attention->prefill && attention->heads_split == 1 &&
         attention->rows == attention->requests &&
-        strcmp(machine->attention.model, model->name) == 0 &&
-        fabric_attention_at(&machine->attention, attention->requests,
-                            attention->context > 0 ? attention->context : 1, &measured_ps))
-        fit_to(machine, measured_ps, projection, core);
+        strcmp(machine->attention.model, model->name) == 0)
+        correct(machine, model, attention, projection, core);
 }

@@ -205,6 +205,36 @@ START_TEST(the_machines_table_is_taken_where_it_answers)
 }
 END_TEST
 
+static uint64_t module_ps(const struct fabric_machine *on, uint64_t requests, bool table)
+{
+    struct sim_work projection, core;
+    const struct sim_attention attention = {
+        .requests = requests, .rows = requests, .context = 1, .heads_split = 1, .table = table};
+    sim_compute_attention(on, &model, &attention, &projection, &core);
+    return sim_work_ps(on, &projection, 132) + sim_work_ps(on, &core, 132);
+}
+
+START_TEST(between_measured_points_the_models_error_is_interpolated_not_time)
+{
+    /* At 32 and 256 requests measured time is twice the model's: so it is between, where the model
+     * bends (weights until about 90 rows, then multiplications) and a straight line would not. */
+    struct fabric_machine on;
+    char text[512];
+    ck_assert_int_eq(fabric_machine_load("h100-hgx", &on, err, sizeof err), 0);
+    const double few_us = 2 * (double)module_ps(&on, 32, false) / 1e6;
+    const double many_us = 2 * (double)module_ps(&on, 256, false) / 1e6;
+    snprintf(text, sizeof text,
+             "inherits: h100-hgx\nattention:\n  model: deepseek-v3\n  tokens: [1]\n"
+             "  requests_32_us: [%.6f]\n  requests_256_us: [%.6f]\n",
+             few_us, many_us);
+    ck_assert_msg(fabric_machine_parse("t.yaml", text, strlen(text), &on, err, sizeof err) == 0,
+                  "%s", err);
+    const uint64_t twice_ps = 2 * module_ps(&on, 64, false), table_ps = module_ps(&on, 64, true);
+    ck_assert_uint_ge(table_ps + 1000, twice_ps);
+    ck_assert_uint_le(table_ps, twice_ps + 1000);
+}
+END_TEST
+
 START_TEST(what_is_unknown_is_asked_for_by_name)
 {
     ck_assert_int_eq(sim_compute_check(&machine, &model, err, sizeof err), 0);
@@ -238,6 +268,7 @@ Suite *work_suite(void)
     tcase_add_test(tcase, layers_read_what_their_attention_sees);
     tcase_add_test(tcase, attention_reads_latents_once_per_request_whatever_it_verifies);
     tcase_add_test(tcase, the_machines_table_is_taken_where_it_answers);
+    tcase_add_test(tcase, between_measured_points_the_models_error_is_interpolated_not_time);
     tcase_add_test(tcase, what_is_unknown_is_asked_for_by_name);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -195,7 +195,8 @@ static int predict(const struct command_line *line, struct sim_measured *measure
 {
     const char *mode = command_line_flag(line, "mode");
     struct sim_predict_options wanted = {.threads = line->settings.threads,
-                                         .roofline = line->settings.attention[0] == 'r'};
+                                         .roofline = line->settings.attention[0] == 'r' ||
+                                                     command_line_flag(line, "split") != NULL};
     struct sim_calibration fitted = {.rows = 0};
     bool *keep = (bool *)calloc(2 * measured->count + 1, sizeof *keep);
     int status = keep ? 0 : -1;
@@ -230,10 +231,13 @@ static int report(const struct command_line *line, struct sim_measured *measured
     else if (line->json)
         status = command_print_json(document(measured, predicted_ps, &accuracy));
     else {
-        puts(measured->kind == SIM_MEASURED_CALIBRATE
-                 ? "Times are modelled; routing is drawn, since the measured one is not known.\n"
-                 : "Times are modelled. Contiguous rows under 128 per expert stand at their host's "
-                   "launch floor:\ngrade C, not judged.\n");
+        static const char *const remarks[SIM_MEASURED_KINDS] = {
+            "Times are modelled; routing is drawn, since the measured one is not known.\n",
+            "Times are modelled. Contiguous rows under 128 per expert stand at their host's launch "
+            "floor:\ngrade C, not judged.\n",
+            "Times are modelled, through the machine's measured table where it has one; "
+            "--attention roofline\njudges the model alone.\n"};
+        puts(remarks[measured->kind]);
         if (command_line_flag(line, "rows")) print_rows(measured, predicted_ps);
         print_table(&accuracy);
     }
