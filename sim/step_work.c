@@ -107,7 +107,7 @@ static struct works works_of(const struct sim_step *step, const struct step_slot
     case SIM_OP_COMBINE_SEND:
     case SIM_OPS:
     case SIM_OP_END:
-    default: assert(!"no compute kernel");
+    default: assert(false); /* No compute kernel. */
     }
     return works;
 }
