@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +162,35 @@ void sim_source_describe(const struct sim_source *source, char *text, size_t tex
              "%" PRIu64 " over %" PRIu64 " requests, from their first tokens on%s: early steps may "
              "be alike",
              streams, requests, streams > requests ? " or spread over them" : "");
+}
+
+void sim_source_remark(const struct sim_source *source, char *text, size_t text_len)
+{
+    const struct trace_routing *trace = &source->trace;
+    int64_t ids[REF_TOPK_MAX];
+    float weights[REF_TOPK_MAX];
+    uint64_t odd = 0, first_token = 0;
+    uint32_t first_layer = 0;
+
+    text[0] = '\0';
+    if (!source->has_trace || !trace->has_weights || trace->topk > REF_TOPK_MAX) return;
+    for (uint64_t t = 0; t < trace->tokens; t++) {
+        for (uint32_t l = 0; l < trace->layers; l++) {
+            trace_routing_ids(trace, t, l, ids);
+            trace_routing_weights(trace, t, l, weights);
+            for (uint32_t k = 0; k < trace->topk; k++) {
+                if (ids[k] < 0 || isfinite(weights[k])) continue;
+                if (odd++ > 0) continue;
+                first_token = t;
+                first_layer = l;
+            }
+        }
+    }
+    if (odd == 0) return;
+    snprintf(text, text_len,
+             "%" PRIu64 " weights are NaN or infinite, the first of token %" PRIu64
+             ", layer %" PRIu32 ": so is what combine makes of them",
+             odd, first_token, first_layer);
 }
 
 /* From experts that the router named to places that kernels send to, in place. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/stat.h>
 #include "tests/mutate.h"
 #include "tests/support.h"
@@ -57,6 +58,21 @@ START_TEST(three_versions_hold_the_same_array) /* Loop: 1, 2, 3. */
     ck_assert_int_eq(trace_npy_integer(&npy, 5), 0x18171615);
     trace_npy_close(&npy);
     free(blob.bytes);
+}
+END_TEST
+
+START_TEST(a_file_cut_short_after_it_was_opened_is_still_whole)
+{
+    const uint64_t shape[1] = {5000};
+    const char *path = test_join(test_temp_dir(), "cut.npy");
+    int64_t numbers[5000];
+    struct trace_npy npy;
+    for (int i = 0; i < 5000; i++) numbers[i] = i;
+    ck_assert_int_eq(trace_npy_write(path, TRACE_I64, shape, 1, numbers, err, sizeof err), 0);
+    ck_assert_int_eq(trace_npy_open(path, &npy, err, sizeof err), 0);
+    ck_assert_int_eq(truncate(path, 0), 0);
+    ck_assert_int_eq(trace_npy_integer(&npy, 4999), 4999);
+    trace_npy_close(&npy);
 }
 END_TEST
 
@@ -411,6 +427,7 @@ Suite *npy_suite(void)
     TCase *tcase = tcase_create("npy");
     tcase_set_timeout(tcase, 30);
     tcase_add_loop_test(tcase, three_versions_hold_the_same_array, 1, 4);
+    tcase_add_test(tcase, a_file_cut_short_after_it_was_opened_is_still_whole);
     tcase_add_test(tcase, other_spellings_of_a_header_mean_the_same);
     tcase_add_test(tcase, a_number_and_an_empty_array_are_arrays);
     tcase_add_test(tcase, every_integer_type_gives_its_extremes);

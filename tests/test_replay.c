@@ -14,6 +14,7 @@
  * combine message 4096. */
 #include <check.h>
 #include <jansson.h>
+#include <math.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,6 +193,27 @@ START_TEST(a_fault_in_a_run_exits_1_and_names_the_element)
 }
 END_TEST
 
+START_TEST(weights_that_are_no_numbers_are_remarked)
+{
+    const char *folder = make_trace(), *path = test_join(folder, "weights.npy");
+    const uint64_t shape[3] = {4, 2, 2};
+    float weights[16] = {0};
+    struct test_output output;
+    char err[256];
+    for (int i = 0; i < 16; i++) weights[i] = 0.5f;
+    ck_assert_int_eq(trace_npy_write(path, TRACE_F32, shape, 3, weights, err, sizeof err), 0);
+    ck_assert_int_eq(REPLAY(&output, folder, "--weights", path, "--backend", "ref"), 0);
+    ck_assert_ptr_null(strstr(output.out, "NaN"));
+    weights[6] = NAN; /* Token 1, layer 1, column 0. */
+    weights[13] = INFINITY;
+    ck_assert_int_eq(trace_npy_write(path, TRACE_F32, shape, 3, weights, err, sizeof err), 0);
+    ck_assert_int_eq(REPLAY(&output, folder, "--weights", path, "--backend", "ref"), 0);
+    ck_assert_msg(strstr(output.out, "note      2 weights are NaN or infinite, the first of token "
+                                     "1, layer 1: so is what combine makes of them") != NULL,
+                  "%s", output.out);
+}
+END_TEST
+
 /* Exit status 2, one line on standard error that holds `words`, nothing on standard output. */
 static void assert_refused(const struct test_output *output, const char *words)
 {
@@ -337,6 +359,7 @@ Suite *replay_suite(void)
     tcase_add_test(tests, threads_and_detail_change_neither_digest_nor_checks);
     tcase_add_test(tests, a_late_rank_is_in_the_database);
     tcase_add_test(tests, a_fault_in_a_run_exits_1_and_names_the_element);
+    tcase_add_test(tests, weights_that_are_no_numbers_are_remarked);
     tcase_add_test(tests, what_cannot_be_asked_is_one_line_and_status_2);
     tcase_add_test(tests, faults_that_cannot_happen_are_refused_and_leave_no_run);
     tcase_add_test(tests, what_no_machine_can_do_is_refused_whatever_is_allowed);

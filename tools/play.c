@@ -142,6 +142,11 @@ static int prepare(struct play *play)
         return EXIT_USAGE;
     if (sim_source_start(play->source, play->plan, play->err, sizeof play->err) != 0)
         return EXIT_USAGE;
+    if (play->plan->note_count < SIM_NOTES_MAX) {
+        char *note = play->plan->notes[play->plan->note_count];
+        sim_source_remark(play->source, note, sizeof play->plan->notes[0]);
+        if (note[0] != '\0') play->plan->note_count++;
+    }
     const int found = sim_backend_choose(settings, &play->backend, play->err, sizeof play->err);
     if (found != 0) return found == SIM_BACKEND_UNKNOWN ? EXIT_USAGE : EXIT_ENVIRONMENT;
     uint64_t gpu_bytes = 0; /* Are the GPUs there? */

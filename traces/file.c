@@ -14,7 +14,7 @@
 
 #include "traces/text.h"
 
-enum { OUTPUT_BUFFER_BYTES = 1 << 18, TEMPORARY_TRIES = 100 };
+enum { OUTPUT_BUFFER_BYTES = 1 << 18, TEMPORARY_TRIES = 100, READ_BYTES_MAX = 1 << 30 };
 
 struct trace_output {
     char *path;      /* What rename replaces: links already followed. */
@@ -24,7 +24,30 @@ struct trace_output {
     unsigned char buffer[OUTPUT_BUFFER_BYTES];
 };
 
-/* Map what fd holds. An empty file has nothing to map, so it gets a constant to point at. */
+/* A file that somebody cuts short while it is mapped ends the process by SIGBUS. So files are read,
+ * into memory that is given back like a mapping; only huge ones are mapped after all. */
+static void *read_whole(int fd, size_t bytes)
+{
+    uint8_t *memory =
+        (uint8_t *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t have = 0;
+
+    if (memory == MAP_FAILED) return MAP_FAILED;
+    while (have < bytes) {
+        const ssize_t count = read(fd, memory + have, bytes - have);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) {
+            const int why = count == 0 ? ENODATA : errno;
+            (void)munmap(memory, bytes);
+            errno = why;
+            return MAP_FAILED;
+        }
+        have += (size_t)count;
+    }
+    return memory;
+}
+
+/* Bring in what fd holds. An empty file has nothing, so it gets a constant to point at. */
 static int map_whole(int fd, const char *path, const uint8_t **data, uint64_t *bytes, char *err,
                      size_t err_len)
 {
@@ -42,10 +65,13 @@ static int map_whole(int fd, const char *path, const uint8_t **data, uint64_t *b
         *bytes = 0;
         return 0;
     }
-    void *map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    const size_t size = (size_t)status.st_size;
+    void *map = status.st_size <= READ_BYTES_MAX ? read_whole(fd, size)
+                                                 : mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED)
-        return trace_fail(err, err_len, "%s: cannot map %lld bytes: %s", path,
-                          (long long)status.st_size, strerror(errno));
+        return trace_fail(err, err_len, "%s: cannot read its %lld bytes: %s", path,
+                          (long long)status.st_size,
+                          errno == ENODATA ? "it became shorter meanwhile" : strerror(errno));
     *data = (const uint8_t *)map;
     *bytes = (uint64_t)status.st_size;
     return 0;

@@ -1,6 +1,7 @@
 /* traces/file.h - whole files in, whole files out.
  *
- * Input is mapped read-only, so a trace of many gigabytes costs no copy. Output is written
+ * Input up to a gigabyte is read, so nothing that happens to the file later matters; what is larger
+ * is mapped read-only, so a trace of many gigabytes costs no copy. Output is written
  * beside its target and renamed over it once it is all on disk: a reader sees the old file or
  * the new one, never half of one. */
 #ifndef TRACES_FILE_H
@@ -19,9 +20,9 @@ struct trace_file {
     uint64_t bytes;
 };
 
-/* Map a regular file. Nobody may shorten it meanwhile: the system would end the process on the
- * first touch of a page that is gone. 0, or -1 with "PATH: why" in err; *file is written only
- * on success. */
+/* Bring in a regular file. Nobody may shorten one of more than a gigabyte meanwhile: the system
+ * would end the process on the first touch of a page that is gone. 0, or -1 with "PATH: why" in
+ * err; *file is written only on success. */
 int trace_file_open(const char *path, struct trace_file *file, char *err, size_t err_len);
 void trace_file_close(struct trace_file *file); /* Safe on a zeroed struct and twice. */
 
