@@ -98,18 +98,47 @@ static int fail(const struct sim_fault *fault, const char *what, char *err, size
     return -2;
 }
 
+/* "no such message to expert 17; the token's go to experts 3, 8": what was asked for, and what
+ * there is on that hop (ranks instead of experts in normal mode). */
+static void list_messages(const struct sim_schedule *schedule, const struct sim_fault *fault,
+                          char *text, size_t text_len)
+{
+    const struct sim_fault_target *target = &fault->target;
+    const struct sim_fault_target any = {target->source, target->token, -1, -1};
+    int at = snprintf(text, text_len, "no such message");
+    uint32_t count = 0;
+
+    assert(text_len >= 256);
+    if (target->expert >= 0) at += snprintf(text + at, 32, " to expert %" PRId32, target->expert);
+    if (target->peer >= 0) at += snprintf(text + at, 32, ", peer %" PRId32, target->peer);
+    if (fault->hop > 0) at += snprintf(text + at, 32, ", hop %" PRIu32, fault->hop);
+    for (uint64_t m = 0; m < schedule->message_count && count < 16; m++) {
+        const struct sim_message *message = &schedule->messages[m];
+        if (!matches(message, fault->hop, &any)) continue;
+        const uint32_t peer =
+            message->home_rank == message->src_rank ? message->dst_rank : message->src_rank;
+        if (message->expert >= 0)
+            at += snprintf(text + at, text_len - (size_t)at, "%s %" PRId32,
+                           count == 0 ? "; this token's experts:" : ",", message->expert);
+        else
+            at += snprintf(text + at, text_len - (size_t)at, "%s %" PRIu32,
+                           count == 0 ? "; this token's peers:" : ",", peer);
+        assert((size_t)at < text_len); /* 16 numbers of 11 characters at most. */
+        count++;
+    }
+    if (count == 0) snprintf(text + at, text_len - (size_t)at, "; this token has none there");
+}
+
 /* Apply one fault; 0 or -2. Late messages go to *late, to be delivered after everything else. */
 static int apply(struct sim_schedule *schedule, const struct sim_fault *fault, uint64_t row_bytes,
                  struct sim_message *late, uint64_t *late_count, char *err, size_t err_len)
 {
     struct sim_message *message = find(schedule, fault->hop, &fault->target);
     struct sim_message *other = NULL;
-    char what[96];
+    char what[384];
 
     if (message == NULL) {
-        snprintf(what, sizeof what,
-                 "no such message to expert %" PRId32 ", peer %" PRId32 ", hop %" PRIu32,
-                 fault->target.expert, fault->target.peer, fault->hop);
+        list_messages(schedule, fault, what, sizeof what);
         return fail(fault, what, err, err_len);
     }
     switch (fault->kind) {

@@ -160,5 +160,4 @@ void explain_print(const struct sim_breakdown *breakdown)
     putchar('\n');
     print_advice(breakdown);
     print_assumptions(breakdown);
-    putchar('\n');
 }

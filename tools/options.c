@@ -30,31 +30,40 @@ int command_print_json(json_t *document)
     return failed || putchar('\n') == EOF || fflush(stdout) != 0 ? EXIT_ENVIRONMENT : EXIT_OK;
 }
 
+/* An option and what it is for; help breaks at blanks, and never passes column 100. */
 static void print_option(const char *name, const char *value, const char *help)
 {
+    enum { LEFT = 24, WIDTH = 100 };
     char left[48];
     snprintf(left, sizeof left, "--%s%s%s", name, value != NULL ? " " : "",
              value != NULL ? value : "");
-    printf("  %-20s %s", left, help);
+    printf("  %-*s ", LEFT, left);
+    while (strlen(help) > WIDTH - LEFT - 3) {
+        const char *end = help + WIDTH - LEFT - 3;
+        while (end > help && *end != ' ') end--;
+        if (end == help) break; /* One long word. */
+        printf("%.*s\n%*s", (int)(end - help), help, LEFT + 3, "");
+        help = end + 1;
+    }
+    puts(help);
 }
 
 static void print_help(const struct command_spec *spec)
 {
     printf("usage: epsim %s%s%s [options]\n%s\n\nexample:\n  %s\n\noptions:\n", spec->name,
            spec->arguments[0] != '\0' ? " " : "", spec->arguments, spec->summary, spec->example);
-    for (const struct command_flag *flag = spec->flags; flag != NULL && flag->name; flag++) {
+    for (const struct command_flag *flag = spec->flags; flag != NULL && flag->name; flag++)
         print_option(flag->name, flag->value, flag->help);
-        putchar('\n');
-    }
     for (const char *const *name = spec->options; name != NULL && *name != NULL; name++) {
         const struct sim_option *option = sim_option_find(*name);
+        char help[512];
         assert(option != NULL);
-        print_option(option->name, option->kind == SIM_OPTION_TEXT ? "TEXT" : "N", option->help);
-        if (option->choices != NULL) printf(": %s", option->choices);
-        printf(" [%s]\n", option->fallback);
+        snprintf(help, sizeof help, "%s%s%s [%s]", option->help, option->choices ? ": " : "",
+                 option->choices ? option->choices : "", option->fallback);
+        print_option(option->name, option->kind == SIM_OPTION_TEXT ? "TEXT" : "N", help);
     }
-    print_option("json", NULL, "one JSON document on standard output, nothing else\n");
-    print_option("help", NULL, "this text\n");
+    print_option("json", NULL, "one JSON document on standard output, nothing else");
+    print_option("help", NULL, "this text");
     if (spec->notes != NULL) printf("\n%s", spec->notes);
 }
 

@@ -280,22 +280,23 @@ static void print_result(const struct play *play)
 
     printf("seed      %" PRIu64 "\n", plan->settings.seed);
     printf("run       %s on %s, EP%" PRIu32 " on %" PRIu32 " node%s, %s, %" PRIu64
-           " tokens a step, %" PRIu64 " steps\n",
+           " tokens a step, %" PRIu64 " step%s\n",
            plan->model.name, plan->machine.name, plan->ranks, plan->nodes,
            plan->nodes > 1 ? "s" : "", plan->mode == SIM_MODE_LL ? "low latency" : "normal",
-           plan->token_start[plan->ranks], summary->steps);
-    for (uint32_t n = 0; n < plan->note_count; n++) printf("note      %s\n", plan->notes[n]);
+           plan->token_start[plan->ranks], summary->steps, summary->steps > 1 ? "s" : "");
+    for (uint32_t n = 0; n < plan->note_count; n++) table_line("note", plan->notes[n], stdout);
     sim_source_describe(play->source, streams, sizeof streams);
-    if (streams[0] != '\0') printf("streams   %s\n", streams);
+    if (streams[0] != '\0') table_line("streams", streams, stdout);
     puts("times in us are modelled: slowest rank, median and p99 over the steps; floor: what no "
-         "schedule\ncan beat. NVLink and NIC: bytes of all ranks and steps, both operations. skew: "
-         "rows of the busiest\nexpert over the mean.\n");
+         "schedule\ncan beat; ratio: median over floor. NVLink and NIC: bytes of all ranks and "
+         "steps, both operations.\nskew: rows of the busiest expert over the mean.\n");
     print_layers(play);
     if (explained(play)) explain_print(&play->breakdown);
     if (play->step != NULL)
         report_step_print(play->step, command_line_flag(play->line, "explain-schedule") != NULL);
     sim_summary_bytes(summary, &bytes);
-    printf("\nbytes     formula %s, distinct ranks %s; on the wire: local %s, NVLink %s, NIC %s\n",
+    printf("\nbytes     formula %s, distinct ranks %s;\n"
+           "          on the wire: local %s, NVLink %s, NIC %s\n",
            table_bytes(bytes.formula, text[0]), table_bytes(bytes.distinct_rank, text[1]),
            table_bytes(bytes.wire[SIM_LINK_LOCAL], text[2]),
            table_bytes(bytes.wire[SIM_LINK_NVLINK], text[3]),

@@ -80,7 +80,7 @@ void report_step_print(const struct sim_step_record *record, bool schedule)
            record->plan->settings.verify > 1 ? ", were all rows accepted" : "", times->rows,
            times->requests);
     if (sim_step_note(record->step)[0] != '\0')
-        printf("note      %s\n", sim_step_note(record->step));
+        table_line("note", sim_step_note(record->step), stdout);
     printf("memory    a rank: experts %s, other weights %s, buffers %s, workspace %s;\n"
            "          %s left for KV: %" PRIu64 " tokens of %s\n",
            table_bytes(memory->expert_bytes, text[0]), table_bytes(memory->other_bytes, text[1]),

@@ -38,6 +38,9 @@ const char *sweep_words(const struct sweep_table *table, uint32_t cell, bool con
 
 void sweep_print(const struct sweep_table *table);
 void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *goal);
+/* A goal's value for people, with its unit: "39.47 ms a step", "1706.6 tokens/s per GPU". Returns
+ * text. */
+const char *sweep_goal_text(const struct sim_goal *goal, double value, char text[64]);
 json_t *sweep_json(const struct sweep_table *table);
 json_t *sweep_advice_json(const struct sweep_table *table, const struct sim_goal *goal);
 

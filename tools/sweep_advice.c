@@ -5,7 +5,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <string.h>
+
 #include "tools/sweep.h"
+#include "tools/table.h"
+
+const char *sweep_goal_text(const struct sim_goal *goal, double value, char text[64])
+{
+    char bytes[16];
+
+    if (strcmp(goal->key, "step_us") == 0)
+        snprintf(text, 64, "%.2f ms a step", value / 1000);
+    else if (strcmp(goal->key, "rank_bytes") == 0)
+        snprintf(text, 64, "%s a rank", table_bytes((uint64_t)value, bytes));
+    else
+        snprintf(text, 64, "%.*f %s", value < 100 ? 3 : 1, value, goal->unit);
+    return text;
+}
 
 static double *goal_values(const struct sweep_table *table, const struct sim_goal *goal)
 {
@@ -38,11 +54,13 @@ void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *
     const uint32_t conditions = sim_advise_conditions(&table->grid);
     uint32_t before = SIM_NO_CELL, changes = 0;
     uint32_t too_big = 0;
-    char words[256], where[256];
+    char words[256], where[256], value[64];
 
     for (uint32_t c = 0; c < table->cell_count; c++) too_big += !sweep_fits(table, c);
-    printf("\nadvice    for %s (%s), modelled", goal->name, goal->unit);
-    if (too_big > 0) printf("; %" PRIu32 " cells left out: the KV cache does not fit", too_big);
+    printf("\nadvice    for %s, modelled", goal->name);
+    if (too_big > 0)
+        printf("; %" PRIu32 " cell%s left out: the KV cache does not fit", too_big,
+               too_big > 1 ? "s" : "");
     puts(":");
     for (uint32_t condition = 0; condition < conditions; condition++) {
         struct sim_advice advice;
@@ -50,8 +68,9 @@ void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *
         if (advice.best == SIM_NO_CELL) continue;
         sweep_words(table, advice.best, true, false, where, sizeof where);
         sweep_words(table, advice.best, false, true, words, sizeof words);
-        printf("  %s%s%s: %.6g%s\n", where, where[0] != '\0' ? ": " : "",
-               words[0] != '\0' ? words : "the only choice", advice.value,
+        printf("  %s%s%s: %s%s\n", where, where[0] != '\0' ? ": " : "",
+               words[0] != '\0' ? words : "the only choice",
+               sweep_goal_text(goal, advice.value, value),
                before != SIM_NO_CELL && !sim_advise_same_choice(&table->grid, before, advice.best)
                    ? "   <- the answer changes here"
                    : "");
@@ -62,6 +81,8 @@ void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *
     }
     if (before == SIM_NO_CELL)
         printf("  no cell has a figure for %s\n", goal->name);
+    else if (conditions > 1 && changes == 0)
+        puts("  the answer is the same throughout");
     else if (conditions > 1)
         printf("  over these conditions the answer changes %" PRIu32 " time%s\n", changes,
                changes == 1 ? "" : "s");

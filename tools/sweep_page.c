@@ -74,20 +74,27 @@ static void put_advice(struct trace_html *html, const struct sweep_table *table,
                        const struct sim_goal *goal)
 {
     json_t *advice = sweep_advice_json(table, goal), *each = NULL;
-    size_t i = 0;
+    size_t i = 0, found = 0;
+    char value[64];
 
+    json_array_foreach(advice, i, each) found += !json_is_null(json_object_get(each, "best"));
+    if (found == 0) { /* Cost, say, without a price in the machine file. */
+        json_decref(advice);
+        return;
+    }
     trace_html_put(html,
                    "<div class=\"wide\"><table>\n<tr><th>conditions</th><th>best for %s</th>"
-                   "<th class=\"n\">%s</th></tr>\n",
-                   goal->name, goal->unit);
+                   "<th class=\"n\">modelled</th></tr>\n",
+                   goal->name);
     json_array_foreach(advice, i, each)
     {
         if (json_is_null(json_object_get(each, "best"))) continue;
         trace_html_put(html, "<tr>");
         trace_html_text_cell(html, json_string_value(json_object_get(each, "conditions")));
         trace_html_text_cell(html, json_string_value(json_object_get(each, "choices")));
-        trace_html_put(html, "<td class=\"n\">%.6g</td></tr>\n",
-                       json_number_value(json_object_get(each, "value")));
+        trace_html_put(
+            html, "<td class=\"n\">%s</td></tr>\n",
+            sweep_goal_text(goal, json_number_value(json_object_get(each, "value")), value));
     }
     trace_html_put(html, "</table></div>\n");
     json_decref(advice);

@@ -91,7 +91,7 @@ static void put_plot(FILE *gnuplot, const struct sweep_table *table, uint32_t ax
 
     if (drawn == 0) return;
     fprintf(gnuplot,
-            "set xlabel \"%s\"\nset ylabel \"%s\"\nset key outside below\nset grid\n"
+            "set xlabel \"%s\" offset 0,0.7\nset ylabel \"%s\"\nset key outside below\nset grid\n"
             "set style data linespoints\n%s\nset yrange [0:*]\n",
             option, figure->label, wide ? "set logscale x 2" : "unset logscale x");
     for (size_t t = 0; t < 2; t++) {

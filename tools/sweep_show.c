@@ -126,7 +126,9 @@ void sweep_print(const struct sweep_table *table)
     printf("sweep     %s, %" PRIu32 " cells: %" PRIu32 " done, %" PRIu32 " refused, %" PRIu32
            " failed; %" PRIu32 " kept from before\n",
            table->grid.base.model, table->cell_count, states[0], states[1], states[2], reused);
-    puts("times are modelled: slowest rank, median over steps, mean over layers. bytes: one step, "
-         "all ranks.\n");
+    puts(
+        "times are modelled: slowest rank, median over steps, mean over layers. NVLink, NIC: bytes "
+        "of one\nstep, all ranks. rank: memory of a rank's weights and buffers; KV room: what that "
+        "leaves.\n");
     print_rows(table);
 }

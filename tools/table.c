@@ -113,6 +113,38 @@ static void print_row(const struct table *table, const size_t *width, char *cons
     }
 }
 
+/* The narrowest that column c may be when its heading breaks at blanks. */
+static size_t width_of_body(const struct table *table, size_t c)
+{
+    size_t width = 0;
+
+    for (const char *at = table->cells[c]; *at != '\0'; at += strspn(at, " ")) {
+        const size_t word = strcspn(at, " ");
+
+        if (word > width) width = word;
+        at += word;
+    }
+    for (size_t i = c + table->column_count; i < table->count; i += table->column_count)
+        if (strlen(table->cells[i]) > width) width = strlen(table->cells[i]);
+    return width;
+}
+
+/* Make a table that is too wide narrower: flexible columns give way first, the last one before the
+ * others; then headings break, from the right. */
+static void narrow(const struct table *table, size_t *width)
+{
+    const size_t columns = table->column_count;
+
+    for (int breaks = 0; breaks < 2; breaks++)
+        for (size_t c = columns; c-- > 0;) {
+            const size_t total = total_width(width, columns);
+            const size_t least = breaks ? width_of_body(table, c) : FLEXIBLE_WIDTH_MIN;
+            if ((!breaks && table->mark[c] != '~') || total <= TABLE_WIDTH_MAX) continue;
+            const size_t excess = total - TABLE_WIDTH_MAX;
+            if (width[c] > least) width[c] = width[c] > excess + least ? width[c] - excess : least;
+        }
+}
+
 void table_print(const struct table *table, FILE *out)
 {
     const size_t columns = table->column_count;
@@ -124,15 +156,24 @@ void table_print(const struct table *table, FILE *out)
 
         if (length > width[i % columns]) width[i % columns] = length;
     }
-    for (size_t c = columns; c-- > 0;) { /* The last flexible column gives way first. */
-        const size_t total = total_width(width, columns);
-
-        if (table->mark[c] != '~' || total <= TABLE_WIDTH_MAX) continue;
-        const size_t excess = total - TABLE_WIDTH_MAX;
-        width[c] = width[c] > excess + FLEXIBLE_WIDTH_MIN ? width[c] - excess : FLEXIBLE_WIDTH_MIN;
-    }
+    narrow(table, width);
     for (size_t row = 0; row < table->count; row += columns)
         print_row(table, width, &table->cells[row], out);
+}
+
+void table_line(const char *label, const char *text, FILE *out)
+{
+    enum { LABEL_WIDTH = 10 };
+
+    assert(strlen(label) < LABEL_WIDTH);
+    do {
+        const size_t length = line_length(text, TABLE_WIDTH_MAX - LABEL_WIDTH);
+
+        fprintf(out, "%-*s%.*s\n", LABEL_WIDTH, label, (int)length, text);
+        text += length;
+        while (*text == ' ') text++;
+        label = "";
+    } while (*text != '\0');
 }
 
 const char *table_bytes(uint64_t bytes, char text[16])

@@ -2,7 +2,8 @@
  *
  * Cells are collected row by row and printed at the end, when their widths are known. Columns
  * are two spaces apart. A column marked '>' stands right; one marked '~' gives way when the
- * table grows too wide (the last first), and breaks its text at blanks. */
+ * table grows too wide (the last first), and breaks its text at blanks. If that is not enough,
+ * headings break at their blanks too. */
 #ifndef TOOLS_TABLE_H
 #define TOOLS_TABLE_H
 
@@ -23,6 +24,9 @@ __attribute__((format(printf, 2, 3))) void table_cell(struct table *table, const
 
 /* Print headings and rows; the last row must be full. */
 void table_print(const struct table *table, FILE *out);
+
+/* "label     text", the text from column 10 on, broken at blanks before column 100. */
+void table_line(const char *label, const char *text, FILE *out);
 
 /* Bytes for people: "2.36 MB", "944 B" (powers of 1000). Returns text. */
 const char *table_bytes(uint64_t bytes, char text[16]);
