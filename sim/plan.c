@@ -173,9 +173,7 @@ static int check_rules(struct sim_plan *plan, char *err, size_t err_len)
     sim_rules_check(&input, rules);
     if (sim_rules_allow(rules, plan->settings.allow, err, err_len) != 0) return -1;
     if (sim_rules_refuse(rules, false, refusal, sizeof refusal) > 0) {
-        const bool replicas = plan->experts % plan->ranks != 0 && plan->settings.eplb == 0;
-        snprintf(err, err_len, "refused: %s%s", refusal,
-                 replicas ? " (--eplb N gives the hottest replicas, N places in all)" : "");
+        snprintf(err, err_len, "refused: %s", refusal);
         return -1;
     }
     for (uint32_t i = 0; i < SIM_RULES; i++) {

@@ -27,9 +27,9 @@ static const struct command_spec spec = {
         "A number moves when it stands on a line of its own without a comment, or with one that\n"
         "starts with \"fitted\"; any other comment (measured, assumed, ...) keeps it. With\n"
         "\"fitted from NUMBER\" the fit starts from there and not from what stands. Rows of\n"
-        "machines that inherit the number count too; of the longest rows one in four. Rows more "
-        "than 5 % off weigh less, so a\n"
-        "spike does not pull. A number the rows say nothing of is named; it hardly moves.",
+        "machines that inherit the number count too; of the longest rows one in four. Rows more\n"
+        "than 5 % off weigh less, so a spike does not pull. A number the rows say nothing of is\n"
+        "named; it hardly moves.",
     .example = "epsim calibrate --measured mine.csv --machine mine.yaml -o fitted.yaml",
     .options = options,
     .flags = flags,

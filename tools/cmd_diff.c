@@ -18,8 +18,7 @@ static const struct command_spec SPEC = {
     .arguments = "A B",
     .summary = "Two runs (FILE is its last, FILE#N run N): the first result that differs, down to "
                "the bits,\nwhat their settings do not share, and times side by side: by stage, "
-               "resource, part and "
-               "layer. Two folders in the capture format: key by key.",
+               "resource, part and\nlayer. Two folders in the capture format: key by key.",
     .example = "epsim diff before.db after.db",
     .arguments_min = 2,
     .arguments_max = 2,

@@ -83,8 +83,8 @@ static json_t *model_json(const struct sim_model *model)
 static int list(bool as_json, char *err, size_t err_len)
 {
     json_t *json = json_array();
-    struct table *table = table_open("model|>hidden|>carried|>layers|>MoE|>first MoE|>experts|"
-                                     ">top-k|>inter|>shared|router");
+    struct table *table = table_open("model|>hidden|>padded|>layers|>MoE|>first MoE|>experts|"
+                                     ">topk|>inter|>shared|router");
 
     for (size_t i = 0; sim_model_preset(i) != NULL; i++) {
         struct sim_model model;

@@ -30,28 +30,42 @@ int command_print_json(json_t *document)
     return failed || putchar('\n') == EOF || fflush(stdout) != 0 ? EXIT_ENVIRONMENT : EXIT_OK;
 }
 
-/* An option and what it is for; help breaks at blanks, and never passes column 100. */
+enum { HELP_WIDTH = 100, HELP_OPTION = 24 };
+
+/* Text from this column on, its long lines broken at blanks: joint, then a line with indent. */
+static void print_folded(const char *text, size_t column, size_t indent, const char *joint)
+{
+    while (*text != '\0') {
+        const size_t length = strcspn(text, "\n"), room = HELP_WIDTH - column - strlen(joint);
+        size_t end = length;
+        if (column + length > HELP_WIDTH)
+            for (end = room; end > 0 && text[end] != ' ';) end--;
+        if (end == 0) end = length; /* An empty line, or one long word. */
+        printf("%.*s%s\n", (int)end, text, end < length ? joint : "");
+        text += end + (text[end] != '\0'); /* The blank or the end of the line. */
+        column = end < length ? indent : 0;
+        printf("%*s", (int)column, "");
+    }
+}
+
+/* An option and what it is for. */
 static void print_option(const char *name, const char *value, const char *help)
 {
-    enum { LEFT = 24, WIDTH = 100 };
     char left[48];
     snprintf(left, sizeof left, "--%s%s%s", name, value != NULL ? " " : "",
              value != NULL ? value : "");
-    printf("  %-*s ", LEFT, left);
-    while (strlen(help) > WIDTH - LEFT - 3) {
-        const char *end = help + WIDTH - LEFT - 3;
-        while (end > help && *end != ' ') end--;
-        if (end == help) break; /* One long word. */
-        printf("%.*s\n%*s", (int)(end - help), help, LEFT + 3, "");
-        help = end + 1;
-    }
-    puts(help);
+    printf("  %-*s ", HELP_OPTION, left);
+    print_folded(help, HELP_OPTION + 3, HELP_OPTION + 3, "");
 }
 
 static void print_help(const struct command_spec *spec)
 {
-    printf("usage: epsim %s%s%s [options]\n%s\n\nexample:\n  %s\n\noptions:\n", spec->name,
-           spec->arguments[0] != '\0' ? " " : "", spec->arguments, spec->summary, spec->example);
+    printf("usage: epsim %s%s%s [options]\n", spec->name, spec->arguments[0] != '\0' ? " " : "",
+           spec->arguments);
+    print_folded(spec->summary, 0, 0, "");
+    printf("\nexample:\n  ");
+    print_folded(spec->example, 2, 6, " \\");
+    printf("\noptions:\n");
     for (const struct command_flag *flag = spec->flags; flag != NULL && flag->name; flag++)
         print_option(flag->name, flag->value, flag->help);
     for (const char *const *name = spec->options; name != NULL && *name != NULL; name++) {

@@ -138,8 +138,13 @@ static int prepare(struct play *play)
     if (play->source == NULL) return EXIT_USAGE;
     trace = sim_source_trace(play->source);
     if (sim_plan_make(settings, trace != NULL ? trace->layers : 0, trace != NULL ? trace->topk : 0,
-                      play->plan, play->err, sizeof play->err) != 0)
+                      play->plan, play->err, sizeof play->err) != 0) {
+        const size_t at = strlen(play->err);
+        if (settings->eplb == 0 && strstr(play->err, ", not 0; use ") != NULL)
+            snprintf(play->err + at, sizeof play->err - at,
+                     " (--eplb N fills N places with replicas of the hottest)");
         return EXIT_USAGE;
+    }
     if (sim_source_start(play->source, play->plan, play->err, sizeof play->err) != 0)
         return EXIT_USAGE;
     if (play->plan->note_count < SIM_NOTES_MAX) {

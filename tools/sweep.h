@@ -28,6 +28,9 @@ double sweep_number(const struct sweep_table *table, uint32_t cell, const char *
 /* Does the KV cache of the cell's requests fit beside the weights and buffers? */
 bool sweep_fits(const struct sweep_table *table, uint32_t cell);
 
+/* Why a cell was refused or failed; "" when it was neither. */
+const char *sweep_why(const struct sweep_table *table, uint32_t cell);
+
 /* The cell's value on an axis, as given. */
 const char *sweep_value(const struct sweep_table *table, uint32_t cell, uint32_t axis);
 

@@ -30,7 +30,7 @@ static void put_cell(struct trace_html *html, const struct sweep_table *table, u
         trace_html_put(html,
                        "<td class=\"wrap\" colspan=\"%d\">%s: ", KEY_COUNT + BYTE_KEY_COUNT + 1,
                        sim_sweep_state_name(known->state));
-        trace_html_text(html, json_string_value(json_object_get(known->summary, "why")));
+        trace_html_text(html, sweep_why(table, cell));
         trace_html_put(html, "</td></tr>\n");
         return;
     }

@@ -102,17 +102,48 @@ static void print_rows(const struct sweep_table *table)
             table_cell(rows, "%s", sweep_value(table, c, axes[a]));
         for (int i = 0; i < COLUMN_COUNT; i++)
             if (shown[i]) print_number(rows, &COLUMNS[i], sweep_number(table, c, COLUMNS[i].key));
-        const char *why = json_string_value(json_object_get(cell->summary, "why"));
         if (cell->state == SIM_SWEEP_DONE)
             table_cell(rows, "%s%s", sweep_fits(table, c) ? "" : "KV too big",
                        !cell->reused          ? ""
                        : sweep_fits(table, c) ? "kept"
                                               : ", kept");
         else
-            table_cell(rows, "%s: %s", sim_sweep_state_name(cell->state), why != NULL ? why : "");
+            table_cell(rows, "%s", sim_sweep_state_name(cell->state));
     }
     table_print(rows, stdout);
     table_close(rows);
+}
+
+const char *sweep_why(const struct sweep_table *table, uint32_t cell)
+{
+    const char *why = json_string_value(json_object_get(table->cells[cell].summary, "why"));
+    if (why == NULL) return "";
+    return strncmp(why, "refused: ", 9) == 0 ? why + 9 : why;
+}
+
+/* Why cells have no figures: each reason once. */
+static void print_reasons(const struct sweep_table *table)
+{
+    bool any = false;
+    for (uint32_t c = 0; c < table->cell_count; c++) {
+        uint32_t alike = 0;
+        bool said = false;
+        if (table->cells[c].state == SIM_SWEEP_DONE) continue;
+        for (uint32_t d = 0; d < table->cell_count && !said; d++) {
+            if (table->cells[d].state != table->cells[c].state ||
+                strcmp(sweep_why(table, d), sweep_why(table, c)) != 0)
+                continue;
+            said = d < c;
+            alike++;
+        }
+        if (said) continue;
+        char line[1024];
+        snprintf(line, sizeof line, "%.900s (%" PRIu32 " cell%s)", sweep_why(table, c), alike,
+                 alike > 1 ? "s" : "");
+        if (!any) putchar('\n');
+        table_line(sim_sweep_state_name(table->cells[c].state), line, stdout);
+        any = true;
+    }
 }
 
 void sweep_print(const struct sweep_table *table)
@@ -131,4 +162,5 @@ void sweep_print(const struct sweep_table *table)
         "of one\nstep, all ranks. rank: memory of a rank's weights and buffers; KV room: what that "
         "leaves.\n");
     print_rows(table);
+    print_reasons(table);
 }

@@ -7,11 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GAP = 2, FLEXIBLE_WIDTH_MIN = 16 };
+enum { FLEXIBLE_WIDTH_MIN = 16 };
 
 struct table {
     size_t column_count;
     char mark[TABLE_COLUMNS_MAX];
+    size_t gap;   /* Blanks between columns. */
     char **cells; /* Headings first, then rows; owned. */
     size_t count, capacity;
 };
@@ -66,11 +67,11 @@ void table_cell(struct table *table, const char *format, ...)
     add(table, text);
 }
 
-static size_t total_width(const size_t *width, size_t columns)
+static size_t total_width(const struct table *table, const size_t *width)
 {
-    size_t total = GAP * (columns - 1);
+    size_t total = table->gap * (table->column_count - 1);
 
-    for (size_t c = 0; c < columns; c++) total += width[c];
+    for (size_t c = 0; c < table->column_count; c++) total += width[c];
     return total;
 }
 
@@ -104,7 +105,7 @@ static void print_row(const struct table *table, const size_t *width, char *cons
                 pending = 0;
             }
             if (table->mark[c] != '>') pending += pad;
-            pending += GAP;
+            pending += table->gap;
             rest[c] += length;
             while (*rest[c] == ' ') rest[c]++;
             if (*rest[c] != '\0') more = true;
@@ -130,22 +131,22 @@ static size_t width_of_body(const struct table *table, size_t c)
 }
 
 /* Make a table that is too wide narrower: flexible columns give way first, the last one before the
- * others; then headings break, from the right. */
-static void narrow(const struct table *table, size_t *width)
+ * others; then headings break, from the right; then a blank between columns must do. */
+static void narrow(struct table *table, size_t *width)
 {
-    const size_t columns = table->column_count;
-
     for (int breaks = 0; breaks < 2; breaks++)
-        for (size_t c = columns; c-- > 0;) {
-            const size_t total = total_width(width, columns);
+        for (size_t c = table->column_count; c-- > 0;) {
+            const size_t total = total_width(table, width);
             const size_t least = breaks ? width_of_body(table, c) : FLEXIBLE_WIDTH_MIN;
             if ((!breaks && table->mark[c] != '~') || total <= TABLE_WIDTH_MAX) continue;
             const size_t excess = total - TABLE_WIDTH_MAX;
-            if (width[c] > least) width[c] = width[c] > excess + least ? width[c] - excess : least;
+            if (width[c] <= least) continue;
+            width[c] = width[c] > excess + least ? width[c] - excess : least;
         }
+    if (total_width(table, width) > TABLE_WIDTH_MAX) table->gap = 1;
 }
 
-void table_print(const struct table *table, FILE *out)
+void table_print(struct table *table, FILE *out)
 {
     const size_t columns = table->column_count;
     size_t width[TABLE_COLUMNS_MAX] = {0};
@@ -156,6 +157,7 @@ void table_print(const struct table *table, FILE *out)
 
         if (length > width[i % columns]) width[i % columns] = length;
     }
+    table->gap = 2;
     narrow(table, width);
     for (size_t row = 0; row < table->count; row += columns)
         print_row(table, width, &table->cells[row], out);

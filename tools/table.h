@@ -3,7 +3,7 @@
  * Cells are collected row by row and printed at the end, when their widths are known. Columns
  * are two spaces apart. A column marked '>' stands right; one marked '~' gives way when the
  * table grows too wide (the last first), and breaks its text at blanks. If that is not enough,
- * headings break at their blanks too. */
+ * headings break at their blanks too, and then columns stand one space apart. */
 #ifndef TOOLS_TABLE_H
 #define TOOLS_TABLE_H
 
@@ -23,7 +23,7 @@ void table_close(struct table *table); /* NULL is fine. */
 __attribute__((format(printf, 2, 3))) void table_cell(struct table *table, const char *format, ...);
 
 /* Print headings and rows; the last row must be full. */
-void table_print(const struct table *table, FILE *out);
+void table_print(struct table *table, FILE *out);
 
 /* "label     text", the text from column 10 on, broken at blanks before column 100. */
 void table_line(const char *label, const char *text, FILE *out);
