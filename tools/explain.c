@@ -105,7 +105,10 @@ static void print_knobs(const struct sim_breakdown *breakdown)
                 table_cell(table, "nothing");
             else
                 table_cell(table, "%.1f %%", percent(gain_ps(breakdown, d, k), sum->took_ps));
-            if (nothing && why[0] == '\0') why = idle != NULL ? idle : "hidden behind the rest";
+            if (nothing && why[0] == '\0')
+                why = idle != NULL                    ? idle
+                      : gain_ps(breakdown, d, k) == 0 ? "hidden behind the rest"
+                                                      : "below 0.05 %";
         }
         table_cell(table, "%s", why);
     }

@@ -236,11 +236,13 @@ static void print_layers(const struct play *play)
             const uint64_t floor_ps = sim_summary_floors(summary, l, direction).p50_ps;
             time_cell(table, times.p50_ps);
             time_cell(table, times.p99_ps);
-            time_cell(table, floor_ps);
-            if (floor_ps == 0)
-                table_cell(table, "-");
-            else
+            if (floor_ps > 0) {
+                time_cell(table, floor_ps);
                 table_cell(table, "%.2f", (double)times.p50_ps / (double)floor_ps);
+            } else { /* Hook mode has none. */
+                table_cell(table, "-");
+                table_cell(table, "-");
+            }
         }
         table_cell(table, "%s", table_bytes(layer->bytes.wire[SIM_LINK_NVLINK], bytes));
         table_cell(table, "%s", table_bytes(layer->bytes.wire[SIM_LINK_NIC], bytes));
@@ -296,6 +298,8 @@ static void print_result(const struct play *play)
          "schedule\ncan beat; ratio: median over floor. NVLink and NIC: bytes of all ranks and "
          "steps, both operations.\nskew: rows of the busiest expert over the mean.\n");
     print_layers(play);
+    if (explained(play) && play->step != NULL)
+        puts("\nof the exchanges by themselves, without what a whole step computes between them:");
     if (explained(play)) explain_print(&play->breakdown);
     if (play->step != NULL)
         report_step_print(play->step, command_line_flag(play->line, "explain-schedule") != NULL);
