@@ -46,6 +46,16 @@ START_TEST(the_example_passes_named_cases)
 }
 END_TEST
 
+START_TEST(a_backend_alone_is_asked_the_named_cases)
+{
+    struct test_output output;
+    setenv("EPSIM_BREAK", "refuse", 1); /* All of them take half a minute. */
+    TEST_EPSIM(&output, "verify", "--backend", plugin("broken"));
+    ck_assert_int_eq(output.status, 3);
+    ck_assert_msg(strstr(output.out, "open: no GPU of?mine here") != NULL, "%s", output.out);
+}
+END_TEST
+
 /* One small layer; a run with the reference and one with the plugin print the same digest. */
 static const struct {
     const char *mode, *machine, *ep, *recipe, *expert;
@@ -213,6 +223,7 @@ Suite *plugin_suite(void)
     const int count = sizeof layers / sizeof layers[0];
     tcase_add_test(tcase, the_example_reproduces_every_capture);
     tcase_add_test(tcase, the_example_passes_named_cases);
+    tcase_add_test(tcase, a_backend_alone_is_asked_the_named_cases);
     tcase_add_loop_test(tcase, a_run_by_the_example_has_the_digest_of_the_reference, 0, count);
     tcase_add_loop_test(tcase, phases_are_driven_where_they_are_offered, 0, count);
     tcase_add_loop_test(tcase, rows_of_a_block_may_land_in_any_order, 0, 2);

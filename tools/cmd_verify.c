@@ -15,7 +15,7 @@
 static const struct command_flag flags[] = {
     {"golden", "DIR", "captures: NAME.rankR.safetensors, in DIR and the folders below it"},
     {"backend", "NAME", "who computes: ref, cuda, PATH.so [ref]"},
-    {"cases", "[FILE]", "named cases: the built-in table, or one like it"},
+    {"cases", "[FILE]", "named cases: the built-in table, or one like it; so does --backend alone"},
     {"record", "FILE", "--backend cuda: write what the kernels make of cases, faults and main job"},
     {"recorded", "FILE", "hold such a record against the reference, without a GPU"},
     {NULL, NULL, NULL},
@@ -108,7 +108,9 @@ static const char *contradiction(const struct command_line *line)
         return "--golden: not together with --cases, --record or --recorded";
     if ((record != NULL && record[0] == '\0') || (recorded != NULL && recorded[0] == '\0'))
         return "--record, --recorded: name a file";
-    if (cases || record != NULL || recorded != NULL) golden = "-";
+    /* A backend alone is asked the built-in cases. */
+    if (cases || record != NULL || recorded != NULL || (golden == NULL && backend != NULL))
+        golden = "-";
     if (golden == NULL) return "--golden DIR (captures), --cases, --record or --recorded: missing";
     if (golden[0] == '\0') return "--golden: missing: name a folder of captures";
     if (backend != NULL && strcmp(backend, "none") == 0)
