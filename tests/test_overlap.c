@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "sim/overlap.h"
+#include "tests/support.h"
 
 static struct fabric_machine hopper, blackwell;
 static struct sim_settings settings;
@@ -178,6 +179,24 @@ START_TEST(every_table_holds_every_kernel_of_a_layer_once)
 }
 END_TEST
 
+START_TEST(check_judges_the_schedule_too)
+{
+    struct test_output output;
+    ck_assert_int_eq(TEST_EPSIM(&output, "check", "--tokens", "64", "--capacity", "128"), 0);
+    ck_assert_int_eq(
+        TEST_EPSIM(&output, "check", "--tokens", "64", "--capacity", "128", "--overlap", "sbo"), 1);
+    ck_assert_ptr_nonnull(strstr(output.out, "refused: sbo_wheel: "));
+    ck_assert_int_eq(TEST_EPSIM(&output, "check", "--tokens", "64", "--capacity", "128",
+                                "--overlap", "sbo", "--allow", "sbo_wheel"),
+                     0);
+    ck_assert_int_eq(TEST_EPSIM(&output, "check", "--tokens", "64", "--capacity", "128",
+                                "--overlap", "sbo", "--machine", "b200-hgx", "--gemm", "deepgemm",
+                                "--json"),
+                     1);
+    ck_assert_ptr_nonnull(strstr(output.out, "\"overlap\": \"sbo_gemm: "));
+}
+END_TEST
+
 Suite *overlap_suite(void);
 Suite *overlap_suite(void)
 {
@@ -192,6 +211,7 @@ Suite *overlap_suite(void)
     tcase_add_test(tcase, communication_must_leave_an_sm);
     tcase_add_test(tcase, schedules_say_who_waits_for_whom);
     tcase_add_test(tcase, every_table_holds_every_kernel_of_a_layer_once);
+    tcase_add_test(tcase, check_judges_the_schedule_too);
     suite_add_tcase(suite, tcase);
     return suite;
 }

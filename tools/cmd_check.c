@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "sim/generator.h"
+#include "sim/overlap.h"
 #include "sim/plan.h"
 #include "sim/rules.h"
 #include "tools/commands.h"
@@ -15,9 +16,10 @@ enum {
     TOKENS_DRAWN_MAX = 1 << 24, /* Ids of so many tokens take at most 4 GiB. */
 };
 
-static const char *const options[] = {
-    "model",    "machine", "ep",    "nodes",   "mode",    "recipe", "tokens", "capacity",
-    "qp-depth", "sms",     "after", "routing", "offsets", "allow",  "seed",   NULL};
+static const char *const options[] = {"model",   "machine", "ep",       "nodes",    "mode",
+                                      "recipe",  "tokens",  "capacity", "qp-depth", "sms",
+                                      "after",   "routing", "offsets",  "allow",    "seed",
+                                      "overlap", "gemm",    "comm-sms", NULL};
 
 static const struct command_spec spec = {
     .name = "check",
@@ -37,6 +39,7 @@ struct check {
     uint32_t tokens[SIM_RANKS_MAX], capacity[SIM_RANKS_MAX];
     struct sim_rule rules[SIM_RULES];
     char warning[160];
+    char overlap[256]; /* Why the schedule asked for is refused; "" when it is not. */
 };
 
 static int check_trace(struct check *check, char *err, size_t err_len)
@@ -135,6 +138,20 @@ static json_t *rule_json(const struct sim_rule *rule)
     return json;
 }
 
+enum { BLOCK_M = 64 }; /* The least rows of a tile that the grouped GEMMs take. */
+
+static void check_overlap(struct check *check, char *refusal, size_t refusal_len)
+{
+    const enum sim_mode mode = check->input.mode == SIM_MODE_NORMAL ? SIM_MODE_NORMAL : SIM_MODE_LL;
+    const size_t used = strlen(refusal);
+    if (sim_overlap_check(&check->line.settings, &check->machine, mode, BLOCK_M, check->overlap,
+                          sizeof check->overlap) == 0) {
+        check->overlap[0] = '\0';
+        return;
+    }
+    snprintf(refusal + used, refusal_len - used, "%s%s", used > 0 ? "; " : "", check->overlap);
+}
+
 static json_t *check_json(const struct check *check, bool ok)
 {
     json_t *json = json_object(), *rules = json_array(), *lifted = json_array();
@@ -151,6 +168,8 @@ static json_t *check_json(const struct check *check, bool ok)
     json_object_set_new(json, "lifted", lifted);
     json_object_set_new(json, "warning",
                         check->warning[0] != '\0' ? json_string(check->warning) : json_null());
+    json_object_set_new(json, "overlap",
+                        check->overlap[0] != '\0' ? json_string(check->overlap) : json_null());
     json_object_set_new(json, "settings", sim_settings_json(&check->line.settings));
     return json;
 }
@@ -209,7 +228,9 @@ int cmd_check(int argc, char **argv)
         status = command_fail(&spec, EXIT_USAGE, err);
         goto free_check;
     }
-    const bool ok = sim_rules_refuse(check->rules, true, refusal, sizeof(refusal)) == 0;
+    sim_rules_refuse(check->rules, true, refusal, sizeof(refusal));
+    check_overlap(check, refusal, sizeof(refusal));
+    const bool ok = refusal[0] == '\0';
     status = ok ? EXIT_OK : EXIT_NO;
     if (!check->line.json)
         print_check(check, refusal);
