@@ -23,20 +23,23 @@ if [ "$mode" = pack ]; then
     build=${BUILD:-build} # BUILT=1: it holds a static build already.
     [ "${BUILT:-0}" = 1 ] ||
         make "-j$(nproc)" "BUILD=$build" STATIC=1 all "$build/test-gpu" || exit 1
-    mkdir -p "$dir/lib" "$dir/traces"
-    cp -r "$data/golden" "$dir/"
-    cp "$data"/traces/gptoss20b_{topk_ids,offsets}.npy "$dir/traces/"
+    mkdir -p "$dir/lib"
     strip -o "$dir/epsim" "$build/epsim" || exit 1
     strip -o "$dir/test-gpu" "$build/test-gpu" || exit 1
     ldd "$dir/test-gpu" | sed -n 's/.*libsubunit.* => \([^ ]*\) .*/\1/p' |
         xargs -rI{} cp {} "$dir/lib/"
-    cp tests/golden/gpu_*.csv "$dir/" 2>/dev/null
+    tar -C "$data" -czf "$dir/data.tgz" golden traces/gptoss20b_{topk_ids,offsets}.npy || exit 1
+    tar -C "$dir" -czf "$dir/programs.tgz" epsim test-gpu lib || exit 1
+    rm -r "${dir:?}"/{epsim,test-gpu,lib} # Half the size: it has to travel.
     du -sh "$dir"
     exit 0
 fi
 
 out=${3:-$dir/out}
 mkdir -p "$out"
+for part in programs data; do
+    tar -C "$dir" -xzf "$dir/$part.tgz" || exit 2
+done
 export LD_LIBRARY_PATH="$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 epsim=$dir/epsim
 failed=0
