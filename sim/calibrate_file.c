@@ -204,7 +204,8 @@ int sim_calibrate_file_read(const char *path, struct sim_calibrate_file *file, c
     }
     if (stream) fclose(stream);
     if (!text) {
-        snprintf(err, err_len, "%.256s: cannot be read", path);
+        snprintf(err, err_len, "%.256s: cannot be read: must be a machine file (YAML), not a name",
+                 path);
         return -1;
     }
     text[size] = '\0';

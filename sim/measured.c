@@ -135,6 +135,8 @@ static int read_header(struct reader *reader, enum sim_measured_kind *kind)
 {
     const int status = read_line(reader);
     if (status < 0) return -1;
+    if (status == 0 && ferror(reader->file))
+        return refuse(reader, "header", "", "cannot be read: a folder?");
     if (status == 0) return refuse(reader, "header", "", "the file is empty");
     if (has(reader, "kv_tokens") || has(reader, "batch_per_rank"))
         *kind = SIM_MEASURED_ATTENTION;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sim/generator.h"
 #include "sim/placement.h"
@@ -34,6 +35,12 @@ struct sim_source *sim_source_open(const struct sim_settings *settings, char *er
         return NULL;
     }
     if (!sim_plan_is_trace(settings)) return source;
+    if (strpbrk(settings->routing, "./") == NULL && access(settings->routing, F_OK) != 0) {
+        snprintf(err, err_len, "routing %.64s: no such file: must be %s", settings->routing,
+                 sim_option_find("routing")->help);
+        free(source);
+        return NULL;
+    }
     if (trace_routing_open(&files, &source->trace, err, err_len) != 0) {
         free(source);
         return NULL;

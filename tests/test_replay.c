@@ -248,6 +248,12 @@ START_TEST(what_cannot_be_asked_is_one_line_and_status_2)
     assert_refused(&output, "model.yaml");
     TEST_EPSIM(&output, "run", "--routing", "hot:101");
     assert_refused(&output, "--routing: hot:101");
+    TEST_EPSIM(&output, "run", "--routing", "zipf");
+    assert_refused(&output, "routing zipf: no such file: must be uniform, lognormal:S, hot:N,");
+    TEST_EPSIM(&output, "run", "--ep", "72", "--db", db);
+    assert_refused(&output, "use 288 (--eplb N");
+    TEST_EPSIM(&output, "accuracy", "--measured", folder);
+    assert_refused(&output, "cannot be read: a folder?");
     ck_assert(!test_exists(db));
 }
 END_TEST
@@ -256,13 +262,14 @@ START_TEST(faults_that_cannot_happen_are_refused_and_leave_no_run)
 {
     static const struct {
         const char *fault, *words;
-    } CASES[] = {{"{kind: corrupt, byte: 2128, xor: 1}", "byte 2128: its row has 2128 bytes"},
-                 {"{kind: drop, step: 2}", "step 2: the run has steps 0 to 1"},
-                 {"{kind: drop, layer: 2}", "layer 2: the run has layers 0 to 1"},
-                 {"{kind: drop, source: 2}", "source 2: the run has ranks 0 to 1"},
-                 {"{kind: drop, token: 1}", "token 1: rank 0 has 1 tokens"},
-                 {"{kind: delay, rank: 2, us: 1}", "rank 2: the run has ranks 0 to 1"},
-                 {"{kind: drop, expert: 3}", "no such message to expert 3"}};
+    } CASES[] = {
+        {"{kind: corrupt, byte: 2128, xor: 1}", "byte 2128: its row has 2128 bytes"},
+        {"{kind: drop, step: 2}", "step 2: the run has steps 0 to 1"},
+        {"{kind: drop, layer: 2}", "layer 2: the run has layers 0 to 1"},
+        {"{kind: drop, source: 2}", "source 2: the run has ranks 0 to 1"},
+        {"{kind: drop, token: 1}", "token 1: rank 0 has 1 tokens"},
+        {"{kind: delay, rank: 2, us: 1}", "rank 2: the run has ranks 0 to 1"},
+        {"{kind: drop, expert: 3}", "no such message to expert 3; this token's experts: 0, 1\n"}};
     const char *folder = make_trace();
     struct test_output output;
     char text[128];
