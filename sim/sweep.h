@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include "sim/settings.h"
 
-enum { SIM_SWEEP_AXES_MAX = 12, SIM_SWEEP_VALUES_MAX = 256, SIM_SWEEP_CELLS_MAX = 1000000 };
+enum { SIM_SWEEP_AXES_MAX = 16, SIM_SWEEP_VALUES_MAX = 256, SIM_SWEEP_CELLS_MAX = 1000000 };
 
 struct sim_sweep_axis {
     const char *option; /* Name in sim_options(): "ep". */

@@ -231,6 +231,16 @@ START_TEST(a_cell_whose_cache_does_not_fit_is_no_advice)
 }
 END_TEST
 
+START_TEST(redundancy_is_an_axis_and_eases_a_hot_expert)
+{
+    json_t *json =
+        SWEEP("--ep", "8", "--routing", "lognormal:1", "--eplb", "0,288", "--replica", "row-mod");
+    ck_assert_double_lt(number_of(json, 1, "layer_us"), number_of(json, 0, "layer_us"));
+    ck_assert_double_gt(number_of(json, 1, "weight_bytes"), number_of(json, 0, "weight_bytes"));
+    json_decref(json);
+}
+END_TEST
+
 START_TEST(money_is_price_over_rate)
 {
     const char *machine =
@@ -310,6 +320,7 @@ Suite *sweep_suite(void)
     tcase_add_test(tcase, cells_of_an_edited_machine_file_are_played_again);
     tcase_add_test(tcase, advice_names_the_best_and_what_another_choice_costs);
     tcase_add_test(tcase, a_cell_whose_cache_does_not_fit_is_no_advice);
+    tcase_add_test(tcase, redundancy_is_an_axis_and_eases_a_hot_expert);
     tcase_add_test(tcase, money_is_price_over_rate);
     tcase_add_test(tcase, modes_cross_between_two_token_counts);
     tcase_add_test(tcase, advice_without_figures_says_so);

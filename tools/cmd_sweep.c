@@ -17,7 +17,7 @@
 /* Axes: an option of the same name, as a comma list. */
 static const char *const AXES[] = {"machine", "ep",      "nodes",   "mode",    "recipe",
                                    "sms",     "overlap", "attn-tp", "routing", "capacity",
-                                   "context", "tokens",  NULL};
+                                   "eplb",    "replica", "context", "tokens",  NULL};
 
 static const struct command_flag flags[] = {
     {"machine", "LIST", "axis: machine presets or files [h200-hgx]"},
@@ -30,6 +30,8 @@ static const struct command_flag flags[] = {
     {"attn-tp", "LIST", "axis: ranks that share attention's heads [1]"},
     {"routing", "LIST", "axis: generators or trace files [uniform]"},
     {"capacity", "LIST", "axis: tokens a rank may send, the same for all ranks"},
+    {"eplb", "LIST", "axis: physical experts, hot ones replicated; 0 = none [0]"},
+    {"replica", "LIST", "axis: which replica a token takes: static, row-mod, row-hash [static]"},
     {"context", "LIST", "axis: tokens each request has read; above 0 times the whole step [0]"},
     {"tokens", "LIST", "axis: tokens per rank, the same for all ranks [128]"},
     {"advise", "GOAL", "name the best: latency, throughput, memory, cost"},
@@ -61,6 +63,8 @@ static const char *const options[] = {"model",
                                       "background",
                                       "skew",
                                       "hook",
+                                      "eplb-weights",
+                                      "eplb-groups",
                                       NULL};
 
 static const struct command_spec spec = {
