@@ -34,7 +34,9 @@ bool sim_plan_is_trace(const struct sim_settings *settings)
 static int choose_mode(struct sim_plan *plan, char *err, size_t err_len)
 {
     const struct sim_settings *settings = &plan->settings;
-    plan->mode = strcmp(settings->mode, "normal") == 0 ? SIM_MODE_NORMAL : SIM_MODE_LL;
+    const bool prefill =
+        strcmp(settings->mode, "auto") == 0 && strcmp(settings->phase, "prefill") == 0;
+    plan->mode = prefill || strcmp(settings->mode, "normal") == 0 ? SIM_MODE_NORMAL : SIM_MODE_LL;
     if (!ref_recipe_parse(settings->recipe, &plan->recipe)) {
         snprintf(err, err_len,
                  "--recipe: %.24s: must be bf16, fp8, fp8r, ue8m0 or a recipe's own name",

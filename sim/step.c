@@ -94,7 +94,7 @@ static void cut_halves(struct sim_step *step)
     } else if (step->halves == 2) {
         snprintf(step->note, sizeof step->note,
                  "two micro-batches, each with its own dispatcher and handle; low-latency buffers "
-                 "hold two");
+                 "hold two results at most");
     }
     for (uint32_t r = 0; r < step->ranks; r++) {
         const uint64_t rows = plan->tokens[r];

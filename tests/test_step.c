@@ -317,6 +317,18 @@ START_TEST(memory_is_what_the_account_says)
 }
 END_TEST
 
+START_TEST(auto_is_normal_mode_for_prefill)
+{
+    set("ep", "8");
+    set("layers", "1");
+    set("phase", "prefill");
+    set("mode", "normal");
+    const uint64_t normal_ps = estimate().step_ps;
+    set("mode", "auto");
+    ck_assert_uint_eq(estimate().step_ps, normal_ps);
+}
+END_TEST
+
 START_TEST(what_cannot_be_asked_is_refused_in_one_line)
 {
     struct sim_step_times times;
@@ -328,8 +340,10 @@ START_TEST(what_cannot_be_asked_is_refused_in_one_line)
     ck_assert_str_eq(err, "--attn-tp: 3: must divide --ep 8");
     set("attn-tp", "1");
     set("phase", "prefill");
+    set("mode", "ll");
     ck_assert_int_eq(sim_step_estimate(&settings, &times, NULL, err, sizeof err), -1);
     ck_assert_str_eq(err, "--phase: prefill: the low-latency mode decodes: needs --mode normal");
+    set("mode", "auto");
     set("phase", "auto");
     set("model", "olmoe-1b-7b");
     ck_assert_int_eq(sim_step_estimate(&settings, &times, NULL, err, sizeof err), -1);
@@ -436,6 +450,7 @@ Suite *step_suite(void)
     tcase_add_test(tcase, padded_rows_of_a_graph_cost_like_real_ones);
     tcase_add_test(tcase, verified_rows_share_their_requests_context);
     tcase_add_test(tcase, memory_is_what_the_account_says);
+    tcase_add_test(tcase, auto_is_normal_mode_for_prefill);
     tcase_add_test(tcase, what_cannot_be_asked_is_refused_in_one_line);
     tcase_add_test(tcase, two_batches_lose_at_32_tokens_and_win_at_256);
     tcase_add_test(tcase, two_batches_win_in_prefill);
