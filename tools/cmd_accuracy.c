@@ -12,7 +12,7 @@
 #include "tools/explain.h"
 #include "tools/table.h"
 
-enum { SPLIT_ROUNDS = 8 };
+enum { SPLIT_ROUNDS = 12 };
 
 static const char *const options[] = {"threads", "attention", NULL};
 
