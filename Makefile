@@ -276,15 +276,15 @@ DEMO_REPLAY := $(BUILD)/epsim replay $(DEMO)/topk_ids.npy --offsets $(DEMO)/offs
     --weights none --model gpt-oss-20b --machine h200-hgx --ep 8 --mode ll --batch 16 --steps 8 \
     --backend ref --db $(DEMO)/run.db
 
-study-glm: $(BUILD)/epsim ## EP8, EP16 or EP32 for the article's GLM? $(BUILD)/study-glm/index.html
-	$(Q)tools/study_glm.sh $(BUILD)/epsim $(BUILD)/study-glm
-
 demo: setup ## set up, build, replay a small generated trace and say where its database is
 	+@$(again) $(BUILD)/epsim $(BUILD)/demo-trace
 	@mkdir -p $(DEMO) && rm -f $(DEMO)/run.db && $(BUILD)/demo-trace $(DEMO)
 	@echo '$(DEMO_REPLAY)'
 	@$(DEMO_REPLAY)
 	@echo 'README.md has questions for it: sqlite3 $(DEMO)/run.db'
+
+study-glm: $(BUILD)/epsim ## EP8, EP16 or EP32 for the article's GLM? $(BUILD)/study-glm/index.html
+	$(Q)tools/study_glm.sh $(BUILD)/epsim $(BUILD)/study-glm
 
 same-digests: setup ## build with gcc and clang, -O0 and -O3: every job gives one digest
 	@MAKE='$(MAKE)' tools/same_digests.sh $(BUILD)
@@ -338,4 +338,6 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 FORCE:
-.PHONY: machines machines-same fitted all objects plugin-example runner setup test test-gpu check-one long asan fuzz fuzz-programs demo bench-peers same-digests tidy install install-files clean help FORCE study-glm
+.PHONY: all objects fitted machines machines-same plugin-example runner setup test check-one long \
+    asan fuzz fuzz-programs test-gpu demo study-glm same-digests bench-peers tidy install \
+    install-files clean help FORCE

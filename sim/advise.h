@@ -36,13 +36,16 @@ struct sim_advice {
     struct sim_rival other[SIM_SWEEP_AXES_MAX]; /* Differs in this choice; others are free. */
 };
 
+/* Is the axis a condition? Otherwise it is a choice. */
 bool sim_advise_is_condition(const struct sim_sweep *sweep, uint32_t axis);
 
 /* Combinations of conditions; at least 1. Numbered like cells, choices left out. */
 uint32_t sim_advise_conditions(const struct sim_sweep *sweep);
+/* Which of them a cell belongs to, below sim_advise_conditions. */
 uint32_t sim_advise_condition_of(const struct sim_sweep *sweep, uint32_t cell);
 
-/* values [cells]: of the goal's key; NaN where a cell has none. */
+/* Fill *out for one combination of conditions. values [cells]: of the goal's key; NaN where a cell
+ * has none. */
 void sim_advise(const struct sim_sweep *sweep, const double *values, const struct sim_goal *goal,
                 uint32_t condition, struct sim_advice *out);
 

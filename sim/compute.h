@@ -2,7 +2,7 @@
  *
  * Every function is pure: machine, model and rows in, work (sim/work.h) or time out. The model's
  * figures must be known (sim_compute_model tells by name which is not). The parameters stand in
- * the compute section of the machine file; tests/test_compute.c and `accuracy` judge them. */
+ * the compute section of the machine file; tests/test_work.c and `accuracy` judge them. */
 #ifndef SIM_COMPUTE_H
 #define SIM_COMPUTE_H
 

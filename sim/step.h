@@ -95,6 +95,8 @@ uint64_t sim_step_now_ps(const struct sim_step *step); /* When the last rank end
 void sim_step_times_add(struct sim_step_times *sum, const struct sim_step_times *times);
 void sim_step_times_divide(struct sim_step_times *sum, uint64_t steps);
 
+/* What a rank of the plan must hold, by formula; *memory is filled. Figures that the model or the
+ * machine lacks count as 0. */
 void sim_step_memory(const struct sim_plan *plan, struct sim_step_memory *memory);
 
 /* The what-if in one call: machine, model and everything else from the settings, routing drawn
