@@ -53,17 +53,6 @@ void ll_network_report(const struct ll_network *network, struct sim_timing *timi
     sim_timing_add_leaves(timing, &network->fabric);
 }
 
-/* One message through a NIC; returns when the wire begins with it. */
-static uint64_t pass(struct ll_nic *nic, uint64_t engine_ps, uint64_t wire_ps, uint64_t first_ps)
-{
-    const uint64_t start_ps = first_ps > nic->engine_free_ps ? first_ps : nic->engine_free_ps;
-    nic->engine_free_ps = start_ps + engine_ps;
-    const uint64_t begin_ps =
-        nic->engine_free_ps > nic->wire_free_ps ? nic->engine_free_ps : nic->wire_free_ps;
-    nic->wire_free_ps = begin_ps + wire_ps;
-    return begin_ps;
-}
-
 /* Bursts that come before the turn of what is at the NIC at ready_ps go first. */
 static void let_bursts_pass(struct ll *ll, uint32_t rank, bool out, uint64_t ready_ps)
 {
@@ -114,14 +103,15 @@ void ll_network_send(struct ll *ll, uint32_t rank)
     *arrive_ps = LL_NEVER;
     for (uint32_t i = 0; i < train->rows; i++) {
         if (i > 0) let_bursts_pass(ll, rank, true, rung_ps);
-        slot[i].depart_ps = pass(&r->nic_out, ll->machine->nic_message_ps, ll->row_nic_ps, rung_ps);
+        slot[i].depart_ps =
+            ll_nic_pass(&r->nic_out, ll->machine->nic_message_ps, ll->row_nic_ps, rung_ps);
         /* Until it lands: when it is at the far NIC. */
         slot[i].land_ps = cross(ll, rank, train, slot[i].depart_ps, ll->row_nic_ps, ll->row_bytes);
         if (i == 0) first_ps = slot[i].depart_ps;
         if (i == 0) *arrive_ps = slot[i].land_ps;
     }
     if (train->flag) {
-        const uint64_t turn_ps = pass(&r->nic_out, ll->costs->nic_flag_ps, 0, rung_ps);
+        const uint64_t turn_ps = ll_nic_pass(&r->nic_out, ll->costs->nic_flag_ps, 0, rung_ps);
         train->at_ps = cross(ll, rank, train, turn_ps, 0, 0);
         if (first_ps == LL_NEVER) first_ps = turn_ps;
         if (*arrive_ps == LL_NEVER) *arrive_ps = train->at_ps;
@@ -147,7 +137,8 @@ void ll_network_arrive(struct ll *ll, uint32_t index, uint64_t now_ps)
     }
     for (uint32_t i = 0; i < train->rows; i++) {
         let_bursts_pass(ll, train->peer, false, slot[i].land_ps);
-        (void)pass(&to->nic_in, ll->machine->nic_message_ps, ll->row_nic_ps, slot[i].land_ps);
+        (void)ll_nic_pass(&to->nic_in, ll->machine->nic_message_ps, ll->row_nic_ps,
+                          slot[i].land_ps);
         slot[i].land_ps = to->nic_in.wire_free_ps;
         if (train->short_ring)
             sim_engine_schedule(ll->engine, slot[i].land_ps + flight_ps, LL_CREDIT, train->group,
@@ -158,7 +149,7 @@ void ll_network_arrive(struct ll *ll, uint32_t index, uint64_t now_ps)
     ll_waited(use, free_ps > now_ps ? free_ps - now_ps : 0);
     if (!train->flag) return;
     let_bursts_pass(ll, train->peer, false, train->at_ps);
-    const uint64_t seen_ps = pass(&to->nic_in, ll->costs->nic_flag_ps, 0, train->at_ps);
+    const uint64_t seen_ps = ll_nic_pass(&to->nic_in, ll->costs->nic_flag_ps, 0, train->at_ps);
     if (train->short_ring)
         sim_engine_schedule(ll->engine, seen_ps + flight_ps, LL_CREDIT, train->group, 0);
     ll_flag_landed(ll, train->group, train->peer, train->group_rows, seen_ps);

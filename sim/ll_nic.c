@@ -31,18 +31,6 @@ static bool is_flag(const struct ll *ll, uint32_t entry)
     return entry >= ll->message_count;
 }
 
-/* Pass one message through a NIC that sees it from first_ps on: the engine works on it, then
- * the wire, while the engine is at the next. Returns when the wire begins with it. */
-static uint64_t pass(struct ll_nic *nic, uint64_t engine_ps, uint64_t wire_ps, uint64_t first_ps)
-{
-    const uint64_t start_ps = first_ps > nic->engine_free_ps ? first_ps : nic->engine_free_ps;
-    nic->engine_free_ps = start_ps + engine_ps;
-    const uint64_t begin_ps =
-        nic->engine_free_ps > nic->wire_free_ps ? nic->engine_free_ps : nic->wire_free_ps;
-    nic->wire_free_ps = begin_ps + wire_ps;
-    return begin_ps;
-}
-
 /* Work off the first train at the sending NIC and look when it reaches the far one. */
 static void send_first(struct ll *ll, uint32_t rank)
 {
@@ -58,8 +46,8 @@ static void send_first(struct ll *ll, uint32_t rank)
     const uint64_t rung_ps = train->at_ps;
     struct ll_nic nic = r->nic_out; /* By itself, so that it stays in registers. */
     for (uint32_t i = 0; i < train->rows; i++)
-        slot[i].depart_ps = pass(&nic, engine_ps, wire_ps, rung_ps);
-    if (train->flag) train->at_ps = pass(&nic, ll->costs->nic_flag_ps, 0, rung_ps);
+        slot[i].depart_ps = ll_nic_pass(&nic, engine_ps, wire_ps, rung_ps);
+    if (train->flag) train->at_ps = ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, rung_ps);
     const uint64_t first_ps = train->rows > 0 ? slot[0].depart_ps : train->at_ps;
     r->nic_out = nic;
     use->bytes += train->rows * ll->row_bytes;
@@ -144,7 +132,7 @@ static void land(struct ll *ll, const struct ll_train *train, uint64_t now_ps)
     const uint64_t waited_ps = nic.wire_free_ps > now_ps ? nic.wire_free_ps - now_ps : 0;
 
     for (uint32_t i = 0; i < train->rows; i++) {
-        (void)pass(&nic, engine_ps, wire_ps, slot[i].depart_ps + flight_ps);
+        (void)ll_nic_pass(&nic, engine_ps, wire_ps, slot[i].depart_ps + flight_ps);
         slot[i].land_ps = nic.wire_free_ps;
     }
     for (uint32_t i = 0; train->short_ring && i < train->rows; i++)
@@ -153,7 +141,7 @@ static void land(struct ll *ll, const struct ll_train *train, uint64_t now_ps)
     use->busy_ps += train->rows * ll->row_nic_ps;
     ll_waited(use, waited_ps);
     const uint64_t seen_ps =
-        train->flag ? pass(&nic, ll->costs->nic_flag_ps, 0, train->at_ps + flight_ps) : 0;
+        train->flag ? ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, train->at_ps + flight_ps) : 0;
     to->nic_in = nic;
     if (train->flag && train->short_ring)
         sim_engine_schedule(ll->engine, seen_ps + flight_ps, LL_CREDIT, train->group, 0);

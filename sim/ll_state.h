@@ -134,6 +134,19 @@ struct ll {
     uint64_t *job_ps;           /* [jobs_max] of a receive half. */
 };
 
+/* Pass one message through a NIC that sees it from first_ps on: the engine works on it, then
+ * the wire, while the engine is at the next. Returns when the wire begins with it. */
+static inline uint64_t ll_nic_pass(struct ll_nic *nic, uint64_t engine_ps, uint64_t wire_ps,
+                                   uint64_t first_ps)
+{
+    const uint64_t start_ps = first_ps > nic->engine_free_ps ? first_ps : nic->engine_free_ps;
+    nic->engine_free_ps = start_ps + engine_ps;
+    const uint64_t begin_ps =
+        nic->engine_free_ps > nic->wire_free_ps ? nic->engine_free_ps : nic->wire_free_ps;
+    nic->wire_free_ps = begin_ps + wire_ps;
+    return begin_ps;
+}
+
 /* Something waited for a wire. Until the books are closed queue_peak is the longest such wait. */
 static inline void ll_waited(struct sim_resource_use *use, uint64_t waited_ps)
 {

@@ -20,13 +20,6 @@ static const struct command_spec spec = {
     .arguments_max = 1,
 };
 
-static void show_progress(void *context, uint64_t done, uint64_t cases)
-{
-    (void)context;
-    fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 " cases%s", done, cases,
-            done == cases ? "\r                              \r" : "");
-}
-
 int cmd_expect(int argc, char **argv)
 {
     struct command_line line;
@@ -39,7 +32,7 @@ int cmd_expect(int argc, char **argv)
     const char *out = command_line_flag(&line, "out");
     if (out == NULL || out[0] == '\0')
         return command_fail(&spec, EXIT_USAGE, "--out: missing: name a folder for the results");
-    if (sim_expect_folder(line.arguments[0], out, isatty(STDERR_FILENO) ? show_progress : NULL,
+    if (sim_expect_folder(line.arguments[0], out, isatty(STDERR_FILENO) ? command_show_cases : NULL,
                           NULL, &cases, &files, &usage, err, sizeof(err)) != 0)
         return command_fail(&spec, usage ? EXIT_USAGE : EXIT_ENVIRONMENT, err);
     if (line.json)

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include "sim/backends.h"
 #include "sim/verify_cases.h"
@@ -38,20 +37,6 @@ static const struct command_spec spec = {
     .options = options,
 };
 
-static void show_progress(void *context, uint64_t done, uint64_t cases)
-{
-    (void)context;
-    fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 " cases%s", done, cases,
-            done == cases ? "\r                              \r" : "");
-}
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 /* A backend that cannot even be opened is a report of one line. */
 static int report_unopened(const struct command_line *line, const char *backend, const char *err)
 {
@@ -80,7 +65,8 @@ static int play_cases(const struct command_line *line, const struct sim_backend_
                                       .backend = backend,
                                       .place = place,
                                       .threads = line->settings.threads,
-                                      .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
+                                      .progress =
+                                          isatty(STDERR_FILENO) ? command_show_cases : NULL};
     *usage = false;
     if (verdicts == NULL)
         snprintf(err, err_len, "cases: out of memory");
@@ -150,14 +136,14 @@ int cmd_verify(int argc, char **argv)
     }
     if (command_line_flag(&line, "record") != NULL)
         return verify_record(&line, command_line_flag(&line, "record"));
-    const double start_s = now_s();
+    const double start_s = command_now_s();
     const int verified = golden == NULL
                              ? play_cases(&line, choice.ops, &place, &report, &extra.bytes_max,
                                           &usage, err, sizeof err)
                              : sim_verify_golden(golden, choice.ops, &place,
-                                                 isatty(STDERR_FILENO) ? show_progress : NULL, NULL,
-                                                 &report, &usage, err, sizeof(err));
-    extra.wall_s = now_s() - start_s;
+                                                 isatty(STDERR_FILENO) ? command_show_cases : NULL,
+                                                 NULL, &report, &usage, err, sizeof(err));
+    extra.wall_s = command_now_s() - start_s;
     if (sim_backend_release(&choice, complaint, sizeof complaint) != 0 && verified == 0 &&
         report.failure_count < SIM_VERIFY_FAILURES_MAX)
         (void)sim_verify_note(&report, "", complaint);

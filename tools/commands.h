@@ -57,6 +57,12 @@ int command_fail(const struct command_spec *spec, int status, const char *messag
  * EXIT_ENVIRONMENT when standard output cannot be written. */
 int command_print_json(json_t *document);
 
+/* A line on standard error that counts cases and is gone after the last; context is not used. */
+void command_show_cases(void *context, uint64_t done, uint64_t cases);
+
+/* Seconds of wall time since some moment of the past. */
+double command_now_s(void);
+
 /* The subcommands, each in tools/cmd_NAME.c. argv[0] is the subcommand's name. */
 int cmd_verify(int argc, char **argv);
 int cmd_expect(int argc, char **argv);

@@ -3,8 +3,10 @@
 #include "tools/commands.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* One line, whatever was typed: control characters become '?'. */
 static void print_line(const char *text)
@@ -201,4 +203,18 @@ const char *command_line_flag(const struct command_line *line, const char *flag)
     const int index = flag_index(line->spec, flag);
     assert(index >= 0 && index < COMMAND_FLAGS_MAX);
     return line->flag_values[index];
+}
+
+void command_show_cases(void *context, uint64_t done, uint64_t cases)
+{
+    (void)context;
+    fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 " cases%s", done, cases,
+            done == cases ? "\r                              \r" : "");
+}
+
+double command_now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }

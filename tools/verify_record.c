@@ -5,37 +5,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "sim/evidence.h"
 #include "sim/plan.h"
 #include "tools/report_mismatch.h"
 
-static void show_progress(void *context, uint64_t done, uint64_t cases)
-{
-    (void)context;
-    fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 " cases%s", done, cases,
-            done == cases ? "\r                              \r" : "");
-}
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static struct sim_evidence_question question_of(const struct command_line *line,
                                                 const struct sim_case_table *table)
 {
     const bool trace = sim_plan_is_trace(&line->settings);
-    const struct sim_evidence_question question = {.table = table,
-                                                   .routing = trace ? line->settings.routing : NULL,
-                                                   .offsets = trace ? line->settings.offsets : NULL,
-                                                   .threads = line->settings.threads,
-                                                   .progress = isatty(STDERR_FILENO) ? show_progress
-                                                                                     : NULL};
+    const struct sim_evidence_question question = {
+        .table = table,
+        .routing = trace ? line->settings.routing : NULL,
+        .offsets = trace ? line->settings.offsets : NULL,
+        .threads = line->settings.threads,
+        .progress = isatty(STDERR_FILENO) ? command_show_cases : NULL};
     return question;
 }
 
@@ -79,7 +64,7 @@ static int hold(const struct command_line *line, const char *path,
                 const struct sim_evidence *evidence, const struct sim_case_table *table)
 {
     const struct sim_evidence_question question = question_of(line, table);
-    const double start_s = now_s();
+    const double start_s = command_now_s();
     struct sim_evidence_report report;
     char err[2048] = "";
     bool usage = true;
@@ -88,10 +73,10 @@ static int hold(const struct command_line *line, const char *path,
         return command_fail(line->spec, usage ? EXIT_USAGE : EXIT_ENVIRONMENT, err);
     const int status = report.matched == report.lines ? EXIT_OK : EXIT_NO;
     if (!line->json) {
-        print_text(path, &report, now_s() - start_s);
+        print_text(path, &report, command_now_s() - start_s);
         return status;
     }
-    const int printed = print_json(&report, now_s() - start_s);
+    const int printed = print_json(&report, command_now_s() - start_s);
     return printed != EXIT_OK ? printed : status;
 }
 

@@ -420,7 +420,7 @@ int trace_export_perfetto(struct trace_reader *reader, const char *path,
 
     assert(reader != NULL && path != NULL && counts != NULL);
     if (same_file(trace_reader_path(reader), path))
-        return trace_fail(err, err_len, "%s: is the database itself", path);
+        return trace_fail(err, err_len, "%s: is the database itself: name another file", path);
     output = trace_output_open(path, err, err_len);
     if (output == NULL) return -2;
     memset(&exporter, 0, sizeof exporter);

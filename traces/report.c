@@ -169,7 +169,7 @@ int trace_report(struct trace_reader *reader, const struct trace_report_choice *
     assert(reader != NULL && choice != NULL && path != NULL);
     assert(strcmp(embedded_style[0].name, "report") == 0);
     if (is_database(reader, path) || is_database(choice->against, path))
-        return trace_fail(err, err_len, "%s: is the database itself", path);
+        return trace_fail(err, err_len, "%s: is the database itself: name another file", path);
     struct trace_output *output = trace_output_open(path, err, err_len);
     if (output == NULL) return -2;
     memset(&report, 0, sizeof report);
