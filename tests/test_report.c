@@ -269,6 +269,22 @@ START_TEST(a_heat_map_draws_neighbours_of_a_shade_as_one)
 }
 END_TEST
 
+START_TEST(halves_of_an_operation_share_a_colour_and_dense_layers_are_named)
+{
+    const char *folder = test_temp_dir(), *db = test_join(folder, "run.db");
+    struct test_output output;
+    TEST_EPSIM(&output, "run", "--layers", "1", "--tokens", "16", "--overlap", "tbo", "--db", db);
+    ck_assert_msg(output.status == 0, "%s", output.err);
+    const char *page = report_run(db, test_join(folder, "run.html"));
+    check_shape(page);
+    PAGE_HAS(page, "<td>gate_up.b</td>");
+    PAGE_HAS(page, "</i>gate_up</span>");
+    PAGE_LACKS(page, "</i>gate_up.b</span>");
+    PAGE_HAS(page, ">dense</text>");
+    PAGE_LACKS(page, ">-1</text>");
+}
+END_TEST
+
 START_TEST(a_browser_draws_the_page)
 {
     const char *folder = test_temp_dir();
@@ -302,6 +318,7 @@ Suite *report_suite(void)
     tcase_add_test(tcase, a_run_without_spans_says_how_to_record_them);
     tcase_add_test(tcase, two_runs_stand_side_by_side);
     tcase_add_test(tcase, a_heat_map_draws_neighbours_of_a_shade_as_one);
+    tcase_add_test(tcase, halves_of_an_operation_share_a_colour_and_dense_layers_are_named);
     tcase_add_test(tcase, a_browser_draws_the_page);
     suite_add_tcase(suite, tcase);
     return suite;

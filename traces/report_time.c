@@ -3,24 +3,50 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "traces/text.h"
 
+/* "attention.a" and "attention.b" are the halves of one operation, and alike to the eye. */
+static bool same_operation(const char *a, const char *b)
+{
+    const size_t length = strcspn(a, ".");
+    return length == strcspn(b, ".") && strncmp(a, b, length) == 0;
+}
+
+/* The first half, or the operation itself, in the list; op_count when it is not there. */
+static uint32_t first_of(const struct report *report, const char *op)
+{
+    uint32_t i = 0;
+    while (i < report->op_count && !same_operation(report->ops[i].text, op)) i++;
+    return i;
+}
+
 uint32_t report_colour(const struct report *report, const struct trace_name *op)
 {
-    for (uint32_t i = 0; i < report->op_count; i++)
-        if (trace_name_same(&report->ops[i], op)) return i % REPORT_COLOURS;
-    return REPORT_COLOURS - 1;
+    const uint32_t first = first_of(report, op->text);
+    uint32_t colour = 0;
+
+    if (first == report->op_count) return REPORT_COLOURS - 1;
+    for (uint32_t i = 0; i < first; i++) colour += first_of(report, report->ops[i].text) == i;
+    return colour % REPORT_COLOURS;
 }
 
 void report_legend(struct report *report)
 {
     trace_html_put(&report->html, "<p class=\"legend\">");
     for (uint32_t i = 0; i < report->op_count; i++) {
-        trace_html_put(&report->html, "<i class=\"o%" PRIu32 "\"></i>", i % REPORT_COLOURS);
-        trace_html_text(&report->html, report->ops[i].text);
+        const char *text = report->ops[i].text;
+        char name[sizeof report->ops[i].text];
+        if (first_of(report, text) != i) continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(text, "."), text);
+        trace_html_put(&report->html, "<span><i class=\"o%" PRIu32 "\"></i>",
+                       report_colour(report, &report->ops[i]));
+        trace_html_text(&report->html, name);
+        trace_html_put(&report->html, "</span> ");
     }
     trace_html_put(&report->html, "</p>\n");
 }
@@ -100,7 +126,11 @@ static void put_layer_bars(struct report *report, const struct trace_op_time *ti
         if (t == 0 || times[t].layer != times[t - 1].layer) {
             top = 180;
             if (t > 0) at++;
-            if (layers <= 16 || at % ((layers + 15) / 16) == 0)
+            if (times[t].layer < 0)
+                trace_html_put(html,
+                               "<text x=\"%.1f\" y=\"195\" text-anchor=\"middle\">dense</text>\n",
+                               50 + (at + 0.5) * width);
+            else if (layers <= 16 || at % ((layers + 15) / 16) == 0)
                 trace_html_put(
                     html, "<text x=\"%.1f\" y=\"195\" text-anchor=\"middle\">%" PRId64 "</text>\n",
                     50 + (at + 0.5) * width, times[t].layer);
