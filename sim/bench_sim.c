@@ -279,13 +279,15 @@ static void *work(void *argument)
     return NULL;
 }
 
-uint64_t sim_bench_cells(uint32_t threads, uint64_t *events, char *err, size_t err_len)
+uint64_t sim_bench_cells(uint32_t threads, uint64_t *cpu_ns, uint64_t *events, char *err,
+                         size_t err_len)
 {
     pthread_t thread[THREADS_MAX];
     struct job job = {.err = err, .err_len = err_len};
     uint32_t started = 0;
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const uint64_t start_ns = ns_of(CLOCK_MONOTONIC);
+    const uint64_t start_cpu_ns = ns_of(CLOCK_PROCESS_CPUTIME_ID);
     if (threads == 0) threads = cores > 0 ? (uint32_t)cores : 1;
     if (threads > THREADS_MAX) threads = THREADS_MAX;
     while (started + 1 < threads && pthread_create(&thread[started], NULL, work, &job) == 0)
@@ -293,5 +295,6 @@ uint64_t sim_bench_cells(uint32_t threads, uint64_t *events, char *err, size_t e
     (void)work(&job);
     for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
     *events = atomic_load(&job.events);
+    *cpu_ns = ns_of(CLOCK_PROCESS_CPUTIME_ID) - start_cpu_ns;
     return atomic_load(&job.failed) ? 0 : ns_of(CLOCK_MONOTONIC) - start_ns;
 }

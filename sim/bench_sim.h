@@ -33,8 +33,10 @@ uint64_t sim_bench_step(uint32_t ranks, uint32_t layers, uint32_t rounds, char *
 enum { SIM_BENCH_CELLS = 3 * 6 * 23 };
 
 /* All cells of EP 8, 16 and 32, 6 SM counts and 23 token counts from 1 to 32,768, once, on so many
- * threads (0 = all cores): nanoseconds of wall time, and *events handled; 0 with err on failure. */
-uint64_t sim_bench_cells(uint32_t threads, uint64_t *events, char *err, size_t err_len);
+ * threads (0 = all cores): nanoseconds of wall time, *cpu_ns of CPU time over all threads, which a
+ * busy machine hardly changes, and *events handled; 0 with err on failure. */
+uint64_t sim_bench_cells(uint32_t threads, uint64_t *cpu_ns, uint64_t *events, char *err,
+                         size_t err_len);
 
 #ifdef __cplusplus
 }
