@@ -74,8 +74,7 @@ struct fabric_normal_costs {
     uint64_t crowd_ppm; /* Millionths of a block's work, per SM that copies beside it. */
     uint64_t cold_ps;   /* Tokens read several times, for the share that the cache does not hold. */
     uint64_t cache_bytes; /* L2 of one GPU. */
-    uint64_t
-        link_ppm; /* What all-to-all traffic reaches of a pair's NVLink goodput, in millionths. */
+    uint64_t link_ppm;    /* Share of a pair's NVLink goodput that all-to-all traffic reaches. */
     /* Dispatch: loads and stores by a warp, then by all warps of a block. */
     uint64_t send_row_ps; /* A row's begin and end. */
     uint64_t send_warp_bytes_per_s;

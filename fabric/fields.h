@@ -46,6 +46,7 @@ int fabric_field_skip(const struct fabric_yaml *yaml, const struct fabric_yaml_n
 int fabric_field_check(const char *name, const struct fabric_field *fields, size_t count,
                        const uint8_t *said, char *err, size_t err_len);
 
+/* The field's value in the struct at base, in its own unit. */
 uint64_t fabric_field_get(const struct fabric_field *field, const void *base);
 
 #ifdef __cplusplus

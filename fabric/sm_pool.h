@@ -39,6 +39,7 @@ void fabric_sm_pool_init(struct fabric_sm_pool *pool, struct fabric_sm *storage,
 struct fabric_run fabric_sm_pool_run(struct fabric_sm_pool *pool, uint64_t now_ps,
                                      uint64_t duration_ps);
 
+/* When the first server, and when every one, has nothing left to do. */
 uint64_t fabric_sm_pool_first_free_ps(const struct fabric_sm_pool *pool);
 uint64_t fabric_sm_pool_all_free_ps(const struct fabric_sm_pool *pool); /* O(count). */
 

@@ -26,6 +26,7 @@ struct fabric_waiting {
     uint32_t oldest, count;
 };
 
+/* Nobody waits. start_ps: [capacity], borrowed for as long as waiting is used. */
 void fabric_waiting_init(struct fabric_waiting *waiting, uint64_t *start_ps, uint32_t capacity);
 
 /* A request made at now_ps will be served from start_ps on; both never fall from call to call. */

@@ -32,6 +32,7 @@ struct sim_cell {
     bool played;
 };
 
+/* Room for any layer of the plan, which is borrowed until close. NULL with err (memory). */
 struct sim_cell *sim_cell_open(const struct sim_plan *plan, char *err, size_t err_len);
 void sim_cell_close(struct sim_cell *cell); /* NULL is fine. */
 

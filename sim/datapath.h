@@ -47,7 +47,7 @@ struct sim_layer_results {
 
 struct sim_datapath;
 
-const char *sim_stage_name(enum sim_stage stage);
+const char *sim_stage_name(enum sim_stage stage); /* As in table check_result, static. */
 
 /* backend is borrowed until close; its state is opened at the place (NULL: the default) and owned
  * here. NULL with err on failure. */

@@ -46,6 +46,7 @@ int sim_engine_pop(struct sim_engine *engine, struct sim_event *event);
 int sim_engine_run(struct sim_engine *engine, sim_event_fn handler, void *model, char *err,
                    size_t err_len);
 
+/* Time of the event being handled, or of the last one; 0 after reset. */
 uint64_t sim_engine_now_ps(const struct sim_engine *engine);
 uint64_t sim_engine_event_count(const struct sim_engine *engine); /* Handled since reset. */
 uint64_t

@@ -90,6 +90,7 @@ uint64_t sim_timing_took_ps(const struct sim_timing *timing, const struct sim_ex
 /* Add a resource for each leaf switch's ports up and down: "leaf3.up", kind "switch". */
 void sim_timing_add_leaves(struct sim_timing *timing, const struct fabric_network *network);
 
+/* Room for exchanges of so many ranks and at most message_max messages. 0, or -1 with err. */
 int sim_timing_open(struct sim_timing *timing, uint32_t ranks, uint64_t message_max, char *err,
                     size_t err_len);
 void sim_timing_close(struct sim_timing *timing); /* Safe on a zeroed struct. */

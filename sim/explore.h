@@ -57,7 +57,7 @@ struct sim_exploration {
     struct sim_explore_row *rows; /* Owned. */
 };
 
-const char *sim_explore_name(enum sim_explore_protocol protocol);
+const char *sim_explore_name(enum sim_explore_protocol protocol); /* "sentinel", ..., static. */
 
 /* Walk and, when unsafe, replay. The ask must be within the limits above. 0, or -1 with err
  * (memory). *out is written only on success; free it with sim_explore_free. */

@@ -19,6 +19,7 @@ struct sim_explore_model {
     bool (*broken)(const struct sim_explore_ask *ask, uint64_t state);
 };
 
+/* Each protocol as states and moves, in the sizes that the ask gives. */
 struct sim_explore_model sim_explore_sentinel(const struct sim_explore_ask *ask);
 struct sim_explore_model sim_explore_qp(const struct sim_explore_ask *ask);
 struct sim_explore_model sim_explore_buffers(const struct sim_explore_ask *ask);

@@ -42,6 +42,7 @@ struct sim_ledger {
     uint64_t all_fp8;        /* ... both in FP8 (no library offers it). */
 };
 
+/* By formula. Every count of the input is above 0. *ledger is filled. */
 void sim_ledger_compute(const struct sim_ledger_input *input, struct sim_ledger *ledger);
 
 /* Rows of an expert in a layer (masked_m), over all experts and layers counted. */
@@ -70,6 +71,7 @@ struct sim_ledger_counts {
     struct sim_ledger_loads loads; /* The same in both modes. */
 };
 
+/* Count one routing's bytes and rows by walking it, token by token. *counts is filled. */
 void sim_ledger_count(const struct ref_routing *routing, uint32_t ranks_per_node, uint32_t hidden,
                       bool ll, struct sim_ledger_counts *counts);
 

@@ -43,6 +43,6 @@ struct sim_measured {
 int sim_measured_read(const char *path, struct sim_measured *measured, char *err, size_t err_len);
 void sim_measured_free(struct sim_measured *measured); /* Safe on a zeroed struct. */
 
-const char *sim_measured_kind_name(enum sim_measured_kind kind);
+const char *sim_measured_kind_name(enum sim_measured_kind kind); /* Static. */
 
 #endif

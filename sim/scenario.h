@@ -64,7 +64,7 @@ struct sim_scenario {
     struct sim_fault faults[SIM_FAULTS_MAX];
 };
 
-const char *sim_fault_name(enum sim_fault_kind kind);
+const char *sim_fault_name(enum sim_fault_kind kind); /* As files say it, static. */
 
 /* Read a scenario file. 0, or -1 with "FILE:LINE: what". */
 int sim_scenario_load(const char *path, struct sim_scenario *scenario, char *err, size_t err_len);

@@ -77,6 +77,7 @@ struct sim_option {
     bool in_digest;       /* Does it change results? */
 };
 
+/* Every option, static, in the order of help. */
 const struct sim_option *sim_options(size_t *count);
 const struct sim_option *sim_option_find(const char *name); /* NULL when unknown. */
 void sim_settings_default(struct sim_settings *settings);

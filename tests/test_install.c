@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/installed.h"
 #include "tests/support.h"
 
 /* One value of 1.0 among zeros: the largest magnitude of its group is 1, so its code is that of
@@ -40,37 +41,8 @@ static const char *const python_program =
     "print('%02x %02x %08x' % (codes[0], codes[1],\n"
     "                          struct.unpack('<I', struct.pack('<f', scale.value))[0]))\n";
 
-/* What a shell script prints, which must succeed. It knows the scratch folder as $D, the tree
- * as $T and the built program as $E, and runs make as a user would, not as a part of `make test`.
- */
-static const char *shell(const char *folder, const char *script)
-{
-    setenv("D", folder, 1);
-    setenv("T", test_tree_path("."), 1);
-    setenv("E", test_epsim(), 1);
-    unsetenv("MAKEFLAGS");
-    unsetenv("MAKELEVEL");
-    struct test_output output;
-    const char *const argv[] = {"sh", "-ec", script, NULL};
-    const int status = test_run(argv, &output);
-    ck_assert_msg(status == 0, "%s\nexit status %d\n%s%s", script, status, output.out, output.err);
-    return output.out;
-}
-
 static const char *const install_script =
     "make -s -C \"$T\" install-files BUILD=\"${E%/epsim}\" PREFIX=\"$D/usr\"";
-
-/* The library of a sanitised build only loads into sanitised programs. */
-static bool cannot_run(const char *test)
-{
-    if (test_quick())
-        test_skip_named(test, "not in the quick set");
-    else if (!test_has_program("pkg-config") || !test_has_program("gcc"))
-        test_skip_named(test, "no pkg-config or gcc");
-    else
-        return false;
-    return true;
-}
 
 START_TEST(a_c_program_finds_it_through_pkg_config)
 {

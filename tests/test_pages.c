@@ -6,6 +6,7 @@
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/installed.h"
 #include "tests/support.h"
 
 /* Block number index of the page's blocks in that language, without the fences. */
@@ -24,44 +25,24 @@ static const char *block(const char *language, int index)
     return test_format("%.*s\n", (int)(end - at), at);
 }
 
-/* What a script prints; it must succeed. It runs in folder, where tests is the tree's, and finds
- * the installed program and library. */
-static const char *shell(const char *folder, const char *script)
+/* What a script prints that runs in folder, where tests is the tree's, and finds the installed
+ * program and library. */
+static const char *installed_shell(const char *folder, const char *script)
 {
-    const char *whole = test_format("cd \"$D\"; export PKG_CONFIG_PATH=$D/usr/lib/pkgconfig\n"
-                                    "export PATH=$D/usr/bin:$PATH\n%s",
-                                    script);
-    const char *const argv[] = {"sh", "-ec", whole, NULL};
-    struct test_output output;
-    setenv("D", folder, 1);
-    setenv("T", test_tree_path("."), 1);
-    setenv("E", test_epsim(), 1);
-    unsetenv("MAKEFLAGS");
-    unsetenv("MAKELEVEL");
-    const int status = test_run(argv, &output);
-    ck_assert_msg(status == 0, "%s\nexit status %d\n%s%s", script, status, output.out, output.err);
-    return output.out;
+    return shell(folder, test_format("cd \"$D\"; export PKG_CONFIG_PATH=$D/usr/lib/pkgconfig\n"
+                                     "export PATH=$D/usr/bin:$PATH\n%s",
+                                     script));
 }
 
 /* A folder with everything installed, and the example beside it. */
 static const char *installed(void)
 {
     const char *folder = test_temp_dir();
-    shell(folder, "make -s -C \"$T\" install-files BUILD=\"${E%/epsim}\" PREFIX=\"$D/usr\"\n"
-                  "ln -s \"$T/tests\" tests\n"
-                  "cp usr/share/epsim/plugin_example.c .\n");
+    installed_shell(folder,
+                    "make -s -C \"$T\" install-files BUILD=\"${E%/epsim}\" PREFIX=\"$D/usr\"\n"
+                    "ln -s \"$T/tests\" tests\n"
+                    "cp usr/share/epsim/plugin_example.c .\n");
     return folder;
-}
-
-static bool cannot_run(const char *test)
-{
-    if (test_quick())
-        test_skip_named(test, "not in the quick set");
-    else if (!test_has_program("pkg-config") || !test_has_program("gcc"))
-        test_skip_named(test, "no pkg-config or gcc");
-    else
-        return false;
-    return true;
 }
 
 START_TEST(consoles_print_what_the_page_says)
@@ -69,7 +50,7 @@ START_TEST(consoles_print_what_the_page_says)
     if (cannot_run(__func__)) return;
     const char *folder = installed();
     int commands = 0;
-    shell(folder, block("sh", 0)); /* gcc ... -o mine.so */
+    installed_shell(folder, block("sh", 0)); /* gcc ... -o mine.so */
     for (int b = 0; b < 3; b++) {
         const char *at = block("console", b);
         while (*at != '\0') {
@@ -81,7 +62,7 @@ START_TEST(consoles_print_what_the_page_says)
                 next != NULL
                     ? test_format("%.*s\n", (int)(next - at - (long)length) - 1, at + length + 1)
                     : at + length + 1;
-            ck_assert_str_eq(shell(folder, command), said);
+            ck_assert_str_eq(installed_shell(folder, command), said);
             at = next != NULL ? next + 1 : "";
             commands++;
         }
@@ -107,12 +88,12 @@ START_TEST(the_header_is_enough_for_cxx)
                     "    table.name = \"from C++\";\n"
                     "    return &table;\n"
                     "}\n");
-    shell(folder,
-          "gcc -ffp-contract=off -fPIC -Dsim_backend_v1=example_backend \\\n"
-          "    -c plugin_example.c $(pkg-config --cflags epsim_ref)\n"
-          "g++ -Wall -Wextra -Wpedantic -Werror -shared -fPIC mine.cpp plugin_example.o \\\n"
-          "    -o mine.so $(pkg-config --cflags epsim_ref)\n"
-          "epsim verify --golden tests/golden --backend ./mine.so");
+    installed_shell(
+        folder, "gcc -ffp-contract=off -fPIC -Dsim_backend_v1=example_backend \\\n"
+                "    -c plugin_example.c $(pkg-config --cflags epsim_ref)\n"
+                "g++ -Wall -Wextra -Wpedantic -Werror -shared -fPIC mine.cpp plugin_example.o \\\n"
+                "    -o mine.so $(pkg-config --cflags epsim_ref)\n"
+                "epsim verify --golden tests/golden --backend ./mine.so");
 }
 END_TEST
 
@@ -127,8 +108,8 @@ START_TEST(the_kernel_compiles)
     const char *verify = strstr(script, "epsim verify"); /* Needs a GPU. */
     ck_assert_ptr_nonnull(verify);
     test_write_text(folder, "mine.cu", block("cuda", 0));
-    shell(folder, test_format("%.*s", (int)(verify - script), script));
-    shell(folder, "test -s mine.so");
+    installed_shell(folder, test_format("%.*s", (int)(verify - script), script));
+    installed_shell(folder, "test -s mine.so");
 }
 END_TEST
 

@@ -39,11 +39,13 @@ const char *sweep_value(const struct sweep_table *table, uint32_t cell, uint32_t
 const char *sweep_words(const struct sweep_table *table, uint32_t cell, bool conditions,
                         bool choices, char *text, size_t text_len);
 
+/* The cells as a table, with what was refused and why; then the advice for every condition. */
 void sweep_print(const struct sweep_table *table);
 void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *goal);
 /* A goal's value for people, with its unit: "39.47 ms a step", "1706.6 tokens/s per GPU". Returns
  * text. */
 const char *sweep_goal_text(const struct sim_goal *goal, double value, char text[64]);
+/* The same as objects for --json. New references. */
 json_t *sweep_json(const struct sweep_table *table);
 json_t *sweep_advice_json(const struct sweep_table *table, const struct sim_goal *goal);
 
