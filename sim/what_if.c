@@ -67,7 +67,7 @@ static int play_step(const struct sim_settings *settings, struct sim_what_if *ou
 
 /* Every request keeps its context and gets the step's rows; ranks that share attention's heads
  * hold all of their requests. */
-static uint64_t count_kv_tokens(const struct sim_plan *plan)
+uint64_t sim_what_if_kv_tokens(const struct sim_plan *plan)
 {
     const struct sim_settings *settings = &plan->settings;
     const bool prefill =
@@ -93,7 +93,7 @@ static int play(const struct sim_settings *settings, struct played *played, stru
                                 .tokens = plan->token_start[plan->ranks],
                                 .gpu_hour_microusd = plan->machine.gpu_hour_microusd};
     sim_step_memory(plan, &out->memory);
-    if (settings->context > 0) out->kv_needed_tokens = count_kv_tokens(plan);
+    if (settings->context > 0) out->kv_needed_tokens = sim_what_if_kv_tokens(plan);
     out->fits = out->kv_needed_tokens <= out->memory.kv_tokens;
     return sim_step_wanted(settings) ? play_step(settings, out, err, err_len)
                                      : play_exchange(played, out, err, err_len);

@@ -41,4 +41,8 @@ int sim_what_if(const struct sim_settings *settings, struct sim_what_if *out, ch
 /* A flat object, units in the names; a new reference. */
 json_t *sim_what_if_json(const struct sim_what_if *what_if);
 
+/* Tokens that the fullest rank's KV cache must hold: its requests' contexts (--context, above 0)
+ * and the step's new rows. */
+uint64_t sim_what_if_kv_tokens(const struct sim_plan *plan);
+
 #endif

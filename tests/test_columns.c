@@ -61,6 +61,13 @@ START_TEST(wide_tables)
                "tbo");
     ck_assert_msg(output.status == 0, "%s", output.err);
     check_width("run", output.out);
+    ck_assert_ptr_null(strstr(output.out, "too few"));
+    TEST_EPSIM(&output, "run", "--layers", "1", "--context", "100000");
+    ck_assert_msg(output.status == 0, "%s", output.err);
+    check_width("run", output.out); /* 128 requests a rank, and a new row each. */
+    ck_assert_ptr_nonnull(strstr(output.out, "fullest rank need 12800128 tokens\n"));
+    TEST_EPSIM(&output, "sweep", "--layers", "1");
+    ck_assert_ptr_nonnull(strstr(output.out, "a step is dispatch and combine of the layers"));
     TEST_EPSIM(&output, "sweep", "--machine", "h100-hgx,b200-hgx", "--ep", "8,7", "--mode",
                "ll,normal", "--overlap", "none,tbo", "--tokens", "16,32", "--layers", "1",
                "--context", "4096");

@@ -214,7 +214,7 @@ END_TEST
 static const struct {
     const char *protocol, *option, *value, *complaint;
 } MISUSES[] = {
-    {"ring", "--tag", "2", "epsim explore: ring: must be sentinel, qp or buffers\n"},
+    {"ring", "--tag", "2", "epsim explore: ring: must be sentinel, qp, buffers or skew\n"},
     {"qp", "--tag", "2", "epsim explore: --tag: belongs to sentinel, not to qp\n"},
     {"sentinel", "--tokens", "0",
      "epsim explore: --tokens: 0: must be a whole number from 1 to 1048576\n"},

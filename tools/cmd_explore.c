@@ -61,7 +61,7 @@ static int read_protocol(const struct command_line *line, struct sim_explore_ask
     while (p <= SIM_EXPLORE_BUFFERS && strcmp(name, sim_explore_name((enum sim_explore_protocol)p)))
         p++;
     if (p > SIM_EXPLORE_BUFFERS) {
-        snprintf(err, err_len, "%.64s: must be sentinel, qp or buffers", name);
+        snprintf(err, err_len, "%.64s: must be sentinel, qp, buffers or skew", name);
         return -1;
     }
     ask->protocol = (enum sim_explore_protocol)p;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "sim/what_if.h"
 #include "tools/table.h"
 
 enum { SCHEDULE_BYTES = 8192 };
@@ -87,6 +88,10 @@ void report_step_print(const struct sim_step_record *record, bool schedule)
            table_bytes(memory->buffer_bytes, text[2]),
            table_bytes(memory->workspace_bytes, text[3]), table_bytes(memory->kv_bytes, text[4]),
            memory->kv_tokens, table_bytes(memory->kv_token_bytes, text[5]));
+    if (record->plan->settings.context > 0 &&
+        sim_what_if_kv_tokens(record->plan) > memory->kv_tokens)
+        printf("          too few: the requests of the fullest rank need %" PRIu64 " tokens\n",
+               sim_what_if_kv_tokens(record->plan));
 }
 
 static json_t *ops_json(const uint64_t *op_ps)

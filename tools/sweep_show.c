@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/step.h"
 #include "tools/sweep.h"
 #include "tools/table.h"
 
@@ -146,6 +147,18 @@ static void print_reasons(const struct sweep_table *table)
     }
 }
 
+/* Does every cell time a whole step? */
+static bool all_whole(const struct sweep_table *table)
+{
+    struct sim_settings settings;
+
+    for (uint32_t c = 0; c < table->cell_count; c++) {
+        sim_sweep_settings(&table->grid, c, &settings);
+        if (!sim_step_wanted(&settings)) return false;
+    }
+    return true;
+}
+
 void sweep_print(const struct sweep_table *table)
 {
     uint32_t states[3] = {0, 0, 0}, reused = 0;
@@ -160,7 +173,11 @@ void sweep_print(const struct sweep_table *table)
     puts(
         "times are modelled: slowest rank, median over steps, mean over layers. NVLink, NIC: bytes "
         "of one\nstep, all ranks. rank: memory of a rank's weights and buffers; KV room: what that "
-        "leaves.\n");
+        "leaves.");
+    if (!all_whole(table))
+        puts("without --context or --phase a step is dispatch and combine of the layers played, no "
+             "more.");
+    putchar('\n');
     print_rows(table);
     print_reasons(table);
 }
