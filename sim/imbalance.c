@@ -73,6 +73,7 @@ static uint64_t shared(const int64_t *a, const int64_t *b, uint32_t topk)
 static uint64_t ratio_ppm(const uint64_t *counts, uint32_t groups)
 {
     uint64_t most = 0, sum = 0;
+    assert(groups > 0);
     for (uint32_t g = 0; g < groups; g++) {
         sum += counts[g];
         if (counts[g] > most) most = counts[g];
@@ -86,12 +87,14 @@ static void count_step(struct counting *counting, uint32_t l, bool first_step)
     const uint32_t topk = plan->topk, local = plan->experts / plan->ranks;
     struct counter *counter = &counting->layers[l];
 
+    assert(l < plan->layer_count && local > 0);
     memset(counting->ranks, 0, plan->ranks * sizeof *counting->ranks);
     for (uint32_t r = 0; r < plan->ranks; r++) {
         for (uint64_t t = plan->token_start[r]; t < plan->token_start[r + 1]; t++) {
             const int64_t *row = counting->ids + t * topk;
             for (uint32_t k = 0; k < topk; k++) {
                 if (row[k] < 0) continue;
+                assert((uint64_t)row[k] < plan->experts);
                 counter->experts[row[k]]++;
                 counting->ranks[(uint64_t)row[k] / local]++;
             }

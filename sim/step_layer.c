@@ -60,6 +60,7 @@ static int tell(struct sim_step *step, const struct step_slot *slot, enum sim_op
 {
     for (uint32_t r = 0; r < step->ranks; r++) {
         const uint64_t start_ps = slot->start_ps[op][r], end_ps = slot->end_ps[op][r];
+        assert(end_ps >= start_ps);
         step->spent_ps[slot->dense][op] += end_ps - start_ps;
         if (end_ps == start_ps || step->span == NULL) continue;
         const bool sends = op == SIM_OP_DISPATCH_SEND || op == SIM_OP_COMBINE_SEND ||
@@ -105,6 +106,7 @@ static int check_time(const struct sim_step *step, const struct step_slot *slot,
                       size_t err_len)
 {
     const uint64_t limit_ps = UINT64_C(3600) * 1000000000000;
+    assert(step->end_ps >= step->start_ps);
     if (step->end_ps - step->start_ps < limit_ps) return 0;
     snprintf(err, err_len, "%s layer %" PRIu32 ": the step takes more than an hour on machine %s",
              slot->dense ? "dense" : "MoE", slot->layer, step->plan->machine.name);
@@ -125,6 +127,7 @@ static void add_skew(const struct sim_step *step, struct step_slot *slot, enum s
 static int place(struct sim_step *step, struct step_slot *slot, enum sim_op op,
                  enum sim_stream stream, char *err, size_t err_len)
 {
+    assert(op < SIM_OPS && stream < SIM_STREAMS);
     for (uint32_t r = 0; r < step->ranks; r++) {
         const uint64_t inputs = later(inputs_ps(step, slot, op, r), host_ps(step, slot, op, r));
         slot->start_ps[op][r] = later(inputs, step->free_ps[stream][r]);
@@ -148,6 +151,7 @@ static int place(struct sim_step *step, struct step_slot *slot, enum sim_op op,
 int step_run_stage(struct sim_step *step, struct step_slot *slot,
                    const struct sim_overlap_entry *entry, char *err, size_t err_len)
 {
+    assert(slot->half < STEP_HALVES && step->ranks <= SIM_RANKS_MAX);
     for (; entry->op != SIM_OP_YIELD && entry->op != SIM_OP_END; entry++) {
         /* A kernel that the layer lacks takes no time and holds nobody up. */
         if (belongs(slot, entry->op)) {

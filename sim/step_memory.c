@@ -74,6 +74,8 @@ static uint64_t workspace_bytes(const struct sim_plan *plan)
 void sim_step_memory(const struct sim_plan *plan, struct sim_step_memory *memory)
 {
     const struct sim_model *model = &plan->model;
+    assert(plan->ranks > 0 && plan->experts % plan->ranks == 0);
+    assert(plan->settings.attn_tp > 0);
     const uint64_t kv = model->kv_bytes_fp8 > 0 ? model->kv_bytes_fp8 : model->kv_bytes;
     struct sim_step_memory made = {
         .hbm_bytes = plan->machine.hbm_bytes,
@@ -89,5 +91,6 @@ void sim_step_memory(const struct sim_plan *plan, struct sim_step_memory *memory
         made.expert_bytes + made.other_bytes + made.buffer_bytes + made.workspace_bytes;
     if (held < made.hbm_bytes) made.kv_bytes = made.hbm_bytes - held;
     if (made.kv_token_bytes > 0) made.kv_tokens = made.kv_bytes / made.kv_token_bytes;
+    assert(made.kv_bytes <= made.hbm_bytes);
     *memory = made;
 }
