@@ -70,14 +70,13 @@ test_packages()
 
 all_packages()
 {
-    for pair in clang:clang clang-format:clang-format clang-tidy:clang-tidy g++:g++ \
-        gnuplot:gnuplot-nox chromium:chromium python3:python3; do
+    for pair in clang:clang clang-format:clang-format g++:g++ gnuplot:gnuplot-nox \
+        chromium:chromium python3:python3; do
         has "${pair%%:*}" || need "${pair#*:}"
     done
     echo 'int main(void) { return 0; }' |
         clang -fsanitize=address,fuzzer-no-link -x c - -o /dev/null 2>/dev/null ||
         need libclang-rt-dev
-    /usr/bin/python3 -c 'import numpy' 2>/dev/null || need python3-numpy
 }
 
 case $# in
