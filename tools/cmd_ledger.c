@@ -246,7 +246,10 @@ static void print_figures(const struct ledger *ledger)
 {
     const char *section = "";
     struct table *table = NULL;
+    bool article = false; /* It has figures for its own workload alone. */
 
+    for (size_t i = 0; i < ledger->line_count; i++)
+        if (ledger->lines[i].article[0] != '\0') article = true;
     for (size_t i = 0; i < ledger->line_count; i++) {
         const struct sim_ledger_line *line = &ledger->lines[i];
         char text[32];
@@ -256,12 +259,13 @@ static void print_figures(const struct ledger *ledger)
             table_close(table);
             section = line->section;
             printf("\n%s\n", section);
-            table = table_open("figure|~formula|>value|>article|~checking adds");
+            table = table_open(article ? "figure|~formula|>value|>article|~checking adds"
+                                       : "figure|~formula|>value|~checking adds");
         }
         table_cell(table, "%s", line->name);
         table_cell(table, "%s", line->formula);
         table_cell(table, "%s", value_text(line, text));
-        table_cell(table, "%s", line->article);
+        if (article) table_cell(table, "%s", line->article);
         table_cell(table, "%s", line->remark);
     }
     if (table != NULL) table_print(table, stdout);
