@@ -335,7 +335,7 @@ clean: ## remove $(BUILD)
 	rm -rf $(BUILD)
 
 help: ## list the targets
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
 
 FORCE:
 .PHONY: all objects fitted machines machines-same plugin-example runner setup test check-one long \

@@ -36,7 +36,7 @@ static const struct command COMMANDS[] = {
     {"eplb", cmd_eplb, "placement of expert replicas from weights"},
     {"imbalance", cmd_imbalance, "load of experts and ranks, and what adjacent tokens share"},
     {"explore", cmd_explore, "walk a protocol's interleavings: safe, or the way to break it"},
-    {"bench", cmd_bench, "the speed of the engine and of the reference themselves"},
+    {"bench", cmd_bench, "the speed of engine, simulation, reference and kernels themselves"},
     {NULL, NULL, NULL},
 };
 
