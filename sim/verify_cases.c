@@ -107,6 +107,7 @@ static void *work(void *opaque)
             snprintf(crew->err, crew->err_len, "%s: %s", table_case->name, err);
         }
         crew->broken += crew->verdicts[place->index].outcome == SIM_CASE_BROKEN;
+        assert(crew->bytes >= place->bytes && crew->done < crew->taken);
         crew->bytes -= place->bytes;
         crew->done++;
         pthread_cond_broadcast(&crew->freed);
