@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -100,24 +101,28 @@ static void clean(char *text, size_t text_len)
         if (*text < ' ' || *text > '~') *text = '?';
 }
 
-/* Wait until the socket has something or has ended, at most the limit. */
-static bool wait_socket(const struct plugin_child *child)
+/* Wait until the socket has something or has ended, or the process has, at most the limit. The
+ * socket alone does not tell: what the plugin forked holds it open after the process has ended. */
+static bool wait_child(const struct plugin_child *child)
 {
-    struct pollfd end = {.fd = child->socket_fd, .events = POLLIN};
+    const int process_fd = pidfd_open(child->pid, 0); /* -1, which poll skips: no such call. */
+    struct pollfd ends[2] = {{.fd = child->socket_fd, .events = POLLIN},
+                             {.fd = process_fd, .events = POLLIN}};
     int ready = -1;
-    do ready = poll(&end, 1, (int)child->plugin->limit_s * 1000);
+    do ready = poll(ends, 2, (int)child->plugin->limit_s * 1000);
     while (ready < 0 && errno == EINTR);
+    if (process_fd >= 0) (void)close(process_fd);
     return ready > 0;
 }
 
 /* The next answer. 0 with *answer, whatever it says; -1 when the process is gone. */
 static int take_answer(struct plugin_child *child, struct plugin_answer *answer)
 {
-    if (!wait_socket(child)) {
+    if (!wait_child(child)) {
         bury(child, true);
         return -1;
     }
-    if (recv(child->socket_fd, answer, sizeof *answer, 0) != (ssize_t)sizeof *answer) {
+    if (recv(child->socket_fd, answer, sizeof *answer, MSG_DONTWAIT) != (ssize_t)sizeof *answer) {
         bury(child, false);
         return -1;
     }
@@ -151,7 +156,7 @@ int plugin_child_end(struct plugin_child *child, char *err, size_t err_len)
     int status = 0;
     char byte;
     assert(child->pid > 0 && child->request.op == PLUGIN_CLOSE);
-    if (!wait_socket(child) || recv(child->socket_fd, &byte, 1, 0) > 0) {
+    if (!wait_child(child) || recv(child->socket_fd, &byte, 1, MSG_DONTWAIT) > 0) {
         bury(child, true);
         return say_gone(child, err, err_len);
     }
@@ -163,8 +168,11 @@ int plugin_child_end(struct plugin_child *child, char *err, size_t err_len)
 static int open_shared(struct plugin_child *child)
 {
     for (int r = 0; r < REGIONS; r++) {
-        child->shared[r].fd = memfd_create("epsim-plugin", MFD_CLOEXEC);
-        if (child->shared[r].fd < 0) return -1;
+        /* Sealed against shrinking: a plugin that cuts the file short would take the pages from
+         * under our feet, and the run with them. */
+        const int fd = memfd_create("epsim-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        child->shared[r].fd = fd;
+        if (fd < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) return -1;
     }
     struct plugin_shared *layer = &child->shared[REGION_LAYER];
     if (ftruncate(layer->fd, PLUGIN_PAGE) != 0) return -1;

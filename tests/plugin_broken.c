@@ -37,6 +37,14 @@ static void misbehave(const char *operation)
     if (is_at("abort", operation)) abort();
     if (is_at("exit", operation)) exit(7);
     while (is_at("hang", operation)) pause();
+    /* A helper process that outlives us a little and holds what we had open, but no terminal. */
+    if (is_at("leave", operation) && fork() == 0) {
+        for (int fd = 0; fd <= STDERR_FILENO; fd++) close(fd);
+        sleep(3);
+        _exit(0);
+    }
+    for (int fd = STDERR_FILENO + 1; is_at("shrink", operation) && fd < 64; fd++)
+        if (ftruncate(fd, 0) == 0) exit(8); /* Must not be possible. */
 }
 
 static int broken_open(const struct sim_backend_ops *self, void **state_out, char *err,

@@ -167,6 +167,19 @@ START_TEST(what_a_plugin_prints_is_not_in_the_report)
 }
 END_TEST
 
+/* The process that a plugin started holds the socket open; that is no hang of the plugin. Nor can a
+ * plugin cut short the memory that it shares with the run. */
+START_TEST(a_helper_process_and_a_cut_in_shared_memory_harm_nobody)
+{
+    static const char *const harmless[] = {"leave-dispatch", "leave-close", "shrink-dispatch"};
+    struct test_output output;
+    setenv("EPSIM_BREAK", harmless[_i], 1);
+    TEST_EPSIM(&output, "verify", "--golden", golden(), "--backend", plugin("broken"),
+               "--time-limit-s", "1");
+    ck_assert_msg(output.status == 0, "status %d: %s%s", output.status, output.out, output.err);
+}
+END_TEST
+
 START_TEST(wrong_counts_are_a_mismatch_and_nothing_else)
 {
     struct test_output output;
@@ -294,6 +307,7 @@ Suite *bad_plugin_suite(void)
     tcase_add_test(tcase, a_run_ends_with_the_line);
     tcase_add_test(tcase, what_is_no_plugin_is_said_to_be_none);
     tcase_add_test(tcase, what_a_plugin_prints_is_not_in_the_report);
+    tcase_add_loop_test(tcase, a_helper_process_and_a_cut_in_shared_memory_harm_nobody, 0, 3);
     tcase_add_test(tcase, wrong_counts_are_a_mismatch_and_nothing_else);
     tcase_add_test(tcase, an_interrupted_run_leaves_no_process);
     tcase_add_test(tcase, the_limit_is_a_number_of_seconds);

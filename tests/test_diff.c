@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support.h"
+#include "tests/db_support.h"
 #include "traces/npy.h"
 
 Suite *diff_suite(void);
@@ -56,6 +56,29 @@ START_TEST(equal_runs_have_no_difference)
     ck_assert_int_eq(json_integer_value(json_object_get(json, "compared")), 32);
     ck_assert(json_is_null(json_object_get(json, "first_difference")));
     json_decref(json);
+}
+END_TEST
+
+START_TEST(figures_of_another_program_are_shown_as_they_are)
+{
+    const char *db = test_join(test_temp_dir(), "run.db");
+    struct test_output output;
+    ck_assert_int_eq(RUN(&output, db, "--threads", "1", "--steps", "1"), 0);
+    ck_assert_int_eq(RUN(&output, db, "--threads", "1", "--steps", "1"), 0);
+    /* An operation without a name, in one run alone; a part as large as can be, both ways. */
+    db_execute(db, "UPDATE resource_use SET op = '' WHERE run = 1;"
+                   "INSERT INTO attribution VALUES (1, 0, 0, 'dispatch', 0, 'sm', -(1 << 62)),"
+                   "(2, 0, 0, 'dispatch', 0, 'sm', (1 << 62) + ((1 << 62) - 1))");
+    json_t *json = diff(run_name(db, 1), run_name(db, 2), 0);
+    const json_t *row = json_array_get(json_object_get(json, "resources"), 0);
+    ck_assert_str_eq(json_string_value(json_object_get(row, "op")), "");
+    ck_assert(json_is_object(json_object_get(row, "a")));
+    ck_assert(json_is_null(json_object_get(row, "b")));
+    json_decref(json);
+    TEST_EPSIM(&output, "diff", run_name(db, 1), run_name(db, 2));
+    ck_assert_msg(output.status == 0, "status %d: %s", output.status, output.err);
+    /* 2^63 - 1 + 2^62 ps. */
+    ck_assert_msg(strstr(output.out, "+13835058055282.16") != NULL, "%s", output.out);
 }
 END_TEST
 

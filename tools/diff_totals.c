@@ -62,9 +62,10 @@ static bool next_rows(const struct diff_totals *totals, int kind, size_t at[2],
     return true;
 }
 
+/* The side that names the row: A, unless it is not there or stands for a part of 0. */
 static const struct trace_total *either(const struct trace_total *const row[2])
 {
-    return row[0] != NULL && row[0]->op[0] != '\0' ? row[0] : row[1];
+    return row[0] != NULL && (row[0]->op[0] != '\0' || row[1] == NULL) ? row[0] : row[1];
 }
 
 static void time_cells(struct table *table, const struct trace_total *const row[2])
@@ -78,7 +79,7 @@ static void time_cells(struct table *table, const struct trace_total *const row[
     if (row[0] == NULL || row[1] == NULL)
         table_cell(table, "-");
     else
-        table_cell(table, "%+.2f", (double)(row[1]->ps - row[0]->ps) / 1e6);
+        table_cell(table, "%+.2f", ((double)row[1]->ps - (double)row[0]->ps) / 1e6);
 }
 
 static void print_times(const struct diff_totals *totals, int kind, const char *columns)
