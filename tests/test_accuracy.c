@@ -189,6 +189,30 @@ START_TEST(files_that_cannot_be_predicted_are_refused)
 }
 END_TEST
 
+START_TEST(nothing_to_judge_is_no_answer)
+{
+    const char *folder = test_temp_dir();
+    const char *bare = test_write_text(folder, "bare.csv", HEADER);
+    const char *one = test_write_text(
+        folder, "one.csv",
+        test_format("%sx,h200-hgx,1,8,ll,dispatch,8,8,7168,8,256,fp8,,128,16.0,A,,1\n", HEADER));
+    const char *const asked[][4] = {
+        {bare, "--json", NULL, ": no row below its header\n"},
+        {bare, "--split", NULL, ": no row below its header\n"},
+        {one, "--mode", "normal", ": no row of mode normal\n"},
+        {one, "--split", NULL, "all 1 rows fall into one half by their ids: give more\n"},
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        struct test_output output;
+        TEST_EPSIM(&output, "accuracy", "--measured", asked[i][0], asked[i][1], asked[i][2]);
+        ck_assert_msg(output.status == 2, "%zu: status %d", i, output.status);
+        ck_assert_uint_eq(output.out_bytes, 0);
+        ck_assert_msg(strstr(output.err, asked[i][3]) != NULL, "%s", output.err);
+        ck_assert_ptr_eq(strchr(output.err, '\n'), output.err + output.err_bytes - 1);
+    }
+}
+END_TEST
+
 /* What DeepEP published (docs/legacy.md): 128 tokens, hidden 7168, top-8 of 256, H800 and CX7, of
  * an older build. Nothing was fitted to it: machine and rank counts are not those of the fit. */
 START_TEST(published_times_lie_within_a_third)
@@ -244,6 +268,7 @@ Suite *accuracy_suite(void)
     tcase_add_test(tests, published_times_lie_within_a_third);
     tcase_add_test(tests, rows_come_out_in_the_order_of_the_file);
     tcase_add_test(tests, files_that_cannot_be_predicted_are_refused);
+    tcase_add_test(tests, nothing_to_judge_is_no_answer);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -66,7 +66,7 @@ START_TEST(figures_of_another_program_are_shown_as_they_are)
     ck_assert_int_eq(RUN(&output, db, "--threads", "1", "--steps", "1"), 0);
     ck_assert_int_eq(RUN(&output, db, "--threads", "1", "--steps", "1"), 0);
     /* An operation without a name, in one run alone; a part as large as can be, both ways. */
-    db_execute(db, "UPDATE resource_use SET op = '' WHERE run = 1;"
+    db_execute(db, "UPDATE resource_use SET op = '' WHERE run = 1 AND op = 'dispatch';"
                    "INSERT INTO attribution VALUES (1, 0, 0, 'dispatch', 0, 'sm', -(1 << 62)),"
                    "(2, 0, 0, 'dispatch', 0, 'sm', (1 << 62) + ((1 << 62) - 1))");
     json_t *json = diff(run_name(db, 1), run_name(db, 2), 0);
@@ -248,6 +248,7 @@ Suite *diff_suite(void)
     Suite *suite = suite_create("diff");
     TCase *tests = tcase_create("diff");
     tcase_add_test(tests, equal_runs_have_no_difference);
+    tcase_add_test(tests, figures_of_another_program_are_shown_as_they_are);
     tcase_add_test(tests, another_recipe_is_named_at_its_first_code);
     tcase_add_test(tests, a_fault_of_one_run_is_found_in_its_step_rank_token_and_channel);
     tcase_add_test(tests, a_trace_that_has_changed_since_is_named);

@@ -160,13 +160,20 @@ static int fit_half(const struct command_line *line, const char *mode,
 {
     struct sim_calibrate_file files[SIM_CALIBRATE_FILES_MAX];
     bool *half = judged + measured->count;
-    const int64_t count =
-        sim_calibrate_files_of(measured, files, SIM_CALIBRATE_FILES_MAX, err, err_len);
-    if (count < 0) return -1;
+    size_t kept = 0;
     for (size_t i = 0; i < measured->count; i++) {
         half[i] = in_first_half(&measured->rows[i]);
         judged[i] = !half[i];
+        kept += judged[i];
     }
+    if (kept == 0 || kept == measured->count) {
+        snprintf(err, err_len, "--split: all %zu rows fall into one half by their ids: give more",
+                 measured->count);
+        return -1;
+    }
+    const int64_t count =
+        sim_calibrate_files_of(measured, files, SIM_CALIBRATE_FILES_MAX, err, err_len);
+    if (count < 0) return -1;
     const struct sim_calibrate_options wanted = {
         .files = files,
         .file_count = (size_t)count,
@@ -179,7 +186,7 @@ static int fit_half(const struct command_line *line, const char *mode,
     if (wanted.report) fputc('\n', stderr);
     sim_calibrate_files_free(files, (size_t)count);
     if (status != 0) return -1;
-    size_t kept = 0;
+    kept = 0;
     for (size_t i = 0; i < measured->count; i++)
         if (judged[i]) fitted->machines[kept++] = fitted->machines[i];
     if (!line->json)
@@ -205,6 +212,12 @@ static int predict(const struct command_line *line, struct sim_measured *measure
     for (size_t i = 0; status == 0 && i < measured->count; i++)
         keep[i] = !mode || strcmp(measured->rows[i].mode, mode) == 0;
     if (status == 0) select_rows(measured, keep);
+    if (status == 0 && measured->count == 0) {
+        snprintf(err, err_len, "--measured: %.300s: no row%s%s",
+                 command_line_flag(line, "measured"), mode ? " of mode " : " below its header",
+                 mode ? mode : "");
+        status = -1;
+    }
     if (status == 0 && command_line_flag(line, "split")) {
         status = fit_half(line, mode ? mode : "", measured, keep, &fitted, err, err_len);
         wanted.machines = fitted.machines;
