@@ -128,7 +128,6 @@ START_TEST(a_trace_that_has_changed_since_is_named)
     const char *folder = test_temp_dir(), *db = test_join(folder, "run.db");
     const char *trace = test_join(folder, "ids.npy");
     struct test_output output;
-    char err[256];
     ck_assert_int_eq(trace_npy_write(trace, TRACE_U8, shape, 3, ids, err, sizeof err), 0);
     for (int run = 0; run < 2; run++)
         ck_assert_int_eq(TEST_EPSIM(&output, "replay", trace, "--model", "toy-16x2", "--ep", "2",
