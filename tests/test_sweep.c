@@ -164,6 +164,24 @@ START_TEST(a_sweep_goes_on_where_it_stopped)
 }
 END_TEST
 
+START_TEST(cells_kept_make_the_same_csv)
+{
+    const char *folder = test_temp_dir(), *db = test_join(folder, "sweep.db");
+    const char *fresh = test_join(folder, "fresh.csv"), *kept = test_join(folder, "kept.csv");
+    json_decref(SWEEP("--ep", "2,4", "--tokens", "8", "--csv", fresh));
+    json_decref(SWEEP("--ep", "2", "--tokens", "8", "--db", db));
+    json_t *json = SWEEP("--ep", "2,4", "--tokens", "8", "--db", db, "--csv", kept);
+    ck_assert_uint_eq(kept_in(json), 1);
+    ck_assert_str_eq(test_read(kept, NULL), test_read(fresh, NULL));
+    /* The last column, fits, is a yes or no. */
+    ck_assert_msg(strstr(test_read(kept, NULL), ",fits\n2,8,done,") != NULL, "%s",
+                  test_read(kept, NULL));
+    ck_assert_msg(strstr(test_read(kept, NULL), ",true\n4,8,done,") != NULL, "%s",
+                  test_read(kept, NULL));
+    json_decref(json);
+}
+END_TEST
+
 START_TEST(cells_of_an_edited_machine_file_are_played_again)
 {
     const char *folder = test_temp_dir();
@@ -317,6 +335,7 @@ Suite *sweep_suite(void)
     tcase_add_test(tcase, threads_do_not_change_a_result);
     tcase_add_test(tcase, a_refused_cell_says_why_and_the_rest_goes_on);
     tcase_add_test(tcase, a_sweep_goes_on_where_it_stopped);
+    tcase_add_test(tcase, cells_kept_make_the_same_csv);
     tcase_add_test(tcase, cells_of_an_edited_machine_file_are_played_again);
     tcase_add_test(tcase, advice_names_the_best_and_what_another_choice_costs);
     tcase_add_test(tcase, a_cell_whose_cache_does_not_fit_is_no_advice);

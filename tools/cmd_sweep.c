@@ -180,7 +180,9 @@ static int reuse_cells(struct sweeping *sweeping, const char *path)
 static int keep(struct sweeping *sweeping, uint32_t cell)
 {
     const struct sweep_cell *known = &sweeping->table.cells[cell];
-    char *text = json_dumps(known->summary, JSON_COMPACT | JSON_SORT_KEYS);
+    /* In the summary's own order, which names the columns of the CSV when the cell is read again.
+     */
+    char *text = json_dumps(known->summary, JSON_COMPACT);
     int status = 0;
 
     if (sweeping->db != NULL && text != NULL) {

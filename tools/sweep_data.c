@@ -85,6 +85,7 @@ static void write_lines(const struct sweep_table *table, FILE *out)
             if (json_is_integer(own))
                 fprintf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(own));
             if (json_is_real(own)) fprintf(out, "%.10g", json_real_value(own));
+            if (json_is_boolean(own)) fputs(json_is_true(own) ? "true" : "false", out);
         }
         fputc('\n', out);
     }
