@@ -222,6 +222,7 @@ static const struct {
      "epsim explore: --ordering: loose: must be ordered or unordered\n"},
     {"buffers", "--outstanding", "-1",
      "epsim explore: --outstanding: -1: must be a whole number from 1 to 1024\n"},
+    {"skew", "--ep", "0", "epsim explore skew: --ep: 0: must be a whole number from 1 to 1024\n"},
 };
 
 START_TEST(a_question_that_cannot_be_asked_is_one_line)

@@ -48,8 +48,10 @@ static int read_number(const struct command_line *line, const char *flag, uint64
                        uint64_t *out, char *err, size_t err_len)
 {
     const char *text = command_line_flag(line, flag);
-    if (text == NULL || sim_parse_u64(text, strcmp(flag, "seed") != 0, max, out) == 0) return 0;
-    snprintf(err, err_len, "--%s: %.32s: must be a whole number up to %" PRIu64, flag, text, max);
+    const uint64_t min = strcmp(flag, "seed") != 0;
+    if (text == NULL || sim_parse_u64(text, min, max, out) == 0) return 0;
+    snprintf(err, err_len, "--%s: %.32s: must be a whole number from %" PRIu64 " to %" PRIu64, flag,
+             text, min, max);
     return -1;
 }
 
