@@ -240,6 +240,8 @@ START_TEST(two_runs_stand_side_by_side)
     ck_assert_msg(output.status == 0, "%s", output.err);
     check_shape(read_page(out));
     PAGE_HAS(read_page(out), "<td>tokens</td><td>&quot;4&quot;</td><td>&quot;5&quot;</td>");
+    PAGE_HAS(read_page(out), "<th>resource of the busiest rank</th>");
+    PAGE_HAS(read_page(out), "<td>nvlink.out</td>");
     PAGE_HAS(read_page(out), "Results differ, first in step 0, layer 0, rank 0, stage layout");
     TEST_EPSIM(&output, "report", first, "--against", first, "-o", out);
     PAGE_HAS(read_page(out), "The settings are the same.");

@@ -94,6 +94,68 @@ static int put_times(struct report *report, struct trace_reader *other)
     return 0;
 }
 
+/* --- resources and parts ---------------------------------------------------------------------- */
+
+static int compare_totals(const struct trace_total *a, const struct trace_total *b)
+{
+    const int by_op = strcmp(a->op, b->op);
+    return by_op != 0 ? by_op : strcmp(a->name, b->name);
+}
+
+static void put_total(struct trace_html *html, const struct trace_total *mine,
+                      const struct trace_total *theirs)
+{
+    const struct trace_total *named = mine != NULL ? mine : theirs;
+
+    trace_html_put(html, "<tr>");
+    trace_html_text_cell(html, named->op);
+    trace_html_text_cell(html, named->name);
+    for (int side = 0; side < 2; side++) {
+        const struct trace_total *total = side == 0 ? mine : theirs;
+        if (total == NULL)
+            trace_html_put(html, "<td class=\"n\">-</td>");
+        else
+            trace_html_put(html, "<td class=\"n\">%.2f us</td>", (double)total->ps / 1e6);
+    }
+    if (mine != NULL && theirs != NULL && mine->ps > 0)
+        trace_html_put(html, "<td class=\"n\">%.3f</td></tr>\n",
+                       (double)theirs->ps / (double)mine->ps);
+    else
+        trace_html_put(html, "<td class=\"n\">-</td></tr>\n");
+}
+
+/* Both lists are sorted, so they are walked side by side; what is 0 on both sides is left out. */
+static int put_totals(struct report *report, struct trace_reader *other, enum trace_totals what,
+                      const char *heading)
+{
+    struct trace_total *a = NULL, *b = NULL;
+    size_t count_a = 0, count_b = 0, i = 0, j = 0;
+
+    if (trace_reader_totals(report->reader, what, &a, &count_a, report->err, report->err_len) != 0)
+        return -1;
+    if (trace_reader_totals(other, what, &b, &count_b, report->err, report->err_len) != 0) {
+        free(a);
+        return -1;
+    }
+    if (count_a + count_b > 0)
+        trace_html_put(&report->html,
+                       "<div class=\"wide\"><table>\n<tr><th>operation</th><th>%s</th><th "
+                       "class=\"n\">this run</th><th class=\"n\">the other</th><th class=\"n\">"
+                       "other / this</th></tr>\n",
+                       heading);
+    while (i < count_a || j < count_b) {
+        const int order = i == count_a ? 1 : j == count_b ? -1 : compare_totals(&a[i], &b[j]);
+        const struct trace_total *mine = order <= 0 ? &a[i++] : NULL;
+        const struct trace_total *theirs = order >= 0 ? &b[j++] : NULL;
+        if ((mine != NULL && mine->ps != 0) || (theirs != NULL && theirs->ps != 0))
+            put_total(&report->html, mine, theirs);
+    }
+    if (count_a + count_b > 0) trace_html_put(&report->html, "</table></div>\n");
+    free(a);
+    free(b);
+    return 0;
+}
+
 /* --- results ---------------------------------------------------------------------------------- */
 
 static int put_results(struct report *report, struct trace_reader *other)
@@ -133,7 +195,11 @@ int report_against(struct report *report, struct trace_reader *other)
     trace_html_text(&report->html, trace_reader_run(other)->command);
     trace_html_put(&report->html, "</code></p>\n");
     put_settings(report, other);
-    if (put_times(report, other) != 0 || put_results(report, other) != 0) return -1;
+    if (put_times(report, other) != 0 ||
+        put_totals(report, other, TRACE_TOTALS_RESOURCE, "resource of the busiest rank") != 0 ||
+        put_totals(report, other, TRACE_TOTALS_PART, "part of the time") != 0 ||
+        put_results(report, other) != 0)
+        return -1;
     trace_html_put(&report->html, "</section>\n");
     return 0;
 }
