@@ -7,7 +7,7 @@
 
 #include "traces/text.h"
 
-enum { HEAT_SIDE_MAX = 4096, HEAT_RANKS_MAX = 256 };
+enum { HEAT_SIDE_MAX = 4096, HEAT_RANKS_MAX = 256, UNKNOWN_SHARE = 1000000 };
 
 /* --- maps ------------------------------------------------------------------------------------- */
 
@@ -119,8 +119,8 @@ static const char LINKS_SQL[] =
     "ON t.step = u.step AND t.layer = u.layer AND t.op = u.op WHERE u.run = ?1 "
     "GROUP BY u.op, resource, kind) "
     "SELECT 0, 0, op, class, kind, count(*), "
-    "CAST(ifnull(avg(1000.0 * busy_ps / long_ps), 0) AS INTEGER), "
-    "CAST(ifnull(max(1000.0 * busy_ps / long_ps), 0) AS INTEGER), sum(bytes), max(peak), "
+    "CAST(ifnull(avg(1000.0 * busy_ps / long_ps), 1000000) AS INTEGER), "
+    "CAST(ifnull(max(1000.0 * busy_ps / long_ps), 1000000) AS INTEGER), sum(bytes), max(peak), "
     "sum(stall_ps) FROM uses GROUP BY op, class, kind ORDER BY op, kind, class";
 
 static int put_link_row(struct report *report, const struct trace_cursor *cursor)
@@ -137,7 +137,8 @@ static int put_link_row(struct report *report, const struct trace_cursor *cursor
         trace_html_text_cell(html, name.text);
     }
     trace_html_count_cell(html, numbers[0]);
-    if (trace_cursor_name(cursor, 4).text[0] == 's') /* An SM pool's time is summed over its SMs. */
+    /* An SM pool's time is summed over its SMs; kernels of a whole step have names of their own. */
+    if (trace_cursor_name(cursor, 4).text[0] == 's' || numbers[1] >= UNKNOWN_SHARE)
         trace_html_put(html, "<td class=\"n\">-</td><td class=\"n\">-</td>");
     else
         trace_html_put(html, "<td class=\"n\">%.1f %%</td><td class=\"n\">%.1f %%</td>",
