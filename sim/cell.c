@@ -83,19 +83,9 @@ static void set_starts(struct sim_cell *cell, enum sim_direction direction,
 
 struct sim_exchange sim_cell_exchange(const struct sim_cell *cell, enum sim_direction direction)
 {
-    const struct sim_plan *plan = cell->plan;
-    return (struct sim_exchange){
-        .machine = &plan->machine,
-        .traffic = &cell->traffic,
-        .network = &plan->network,
-        .direction = direction,
-        .hidden = plan->hidden,
-        .payload_bytes = direction == SIM_COMBINE ? 2 : ref_recipe_payload_bytes(plan->recipe),
-        .sms = plan->settings.sms,
-        .qp_depth = plan->qp_depth,
-        .hook = plan->hook,
-        .pause_ps = plan->pause_ps,
-        .start_ps = cell->start_ps[direction]};
+    struct sim_exchange exchange = sim_plan_exchange(cell->plan, &cell->traffic, direction);
+    exchange.start_ps = cell->start_ps[direction];
+    return exchange;
 }
 
 static int time_direction(struct sim_cell *cell, enum sim_direction direction,
@@ -103,13 +93,10 @@ static int time_direction(struct sim_cell *cell, enum sim_direction direction,
 {
     const struct sim_exchange exchange = sim_cell_exchange(cell, direction);
     struct sim_timing *timing = &cell->timing[direction];
-    const uint64_t messages = cell->traffic.message_count[direction];
 
-    if (timing->land_ps == NULL || timing->message_max < messages) {
-        sim_timing_close(timing);
-        if (sim_timing_open(timing, cell->plan->ranks, messages + messages / 8, err, err_len) != 0)
-            return -1;
-    }
+    if (sim_timing_fit(timing, cell->plan->ranks, cell->traffic.message_count[direction], err,
+                       err_len) != 0)
+        return -1;
     return sim_exchange_time(engine, &exchange, timing, err, err_len);
 }
 

@@ -37,6 +37,17 @@ int sim_timing_open(struct sim_timing *timing, uint32_t ranks, uint64_t message_
     return 0;
 }
 
+int sim_timing_fit(struct sim_timing *timing, uint32_t ranks, uint64_t messages, char *err,
+                   size_t err_len)
+{
+    if (timing->land_ps != NULL && timing->message_max >= messages) {
+        assert(timing->ranks == ranks);
+        return 0;
+    }
+    sim_timing_close(timing);
+    return sim_timing_open(timing, ranks, messages + messages / 8, err, err_len);
+}
+
 void sim_timing_add_leaves(struct sim_timing *timing, const struct fabric_network *network)
 {
     struct fabric_use did;

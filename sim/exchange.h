@@ -95,6 +95,11 @@ int sim_timing_open(struct sim_timing *timing, uint32_t ranks, uint64_t message_
                     size_t err_len);
 void sim_timing_close(struct sim_timing *timing); /* Safe on a zeroed struct. */
 
+/* Make room for at least messages, and an eighth more for the next exchange; what is large enough
+ * stays. timing is zeroed or open for the same ranks. 0, or -1 with err: it is closed then. */
+int sim_timing_fit(struct sim_timing *timing, uint32_t ranks, uint64_t messages, char *err,
+                   size_t err_len);
+
 /* Room for bytes, aligned for anything; its old contents are lost. NULL when memory is short.
  * Exchanges of one size after another take memory once. */
 void *sim_timing_reserve(struct sim_timing *timing, size_t bytes);

@@ -345,3 +345,20 @@ struct sim_traffic_shape sim_plan_shape(const struct sim_plan *plan)
         ref_record_combine(plan->hidden, plan->topk, plan->nodes > 1).bytes;
     return shape;
 }
+
+struct sim_exchange sim_plan_exchange(const struct sim_plan *plan,
+                                      const struct sim_traffic *traffic,
+                                      enum sim_direction direction)
+{
+    return (struct sim_exchange){
+        .machine = &plan->machine,
+        .traffic = traffic,
+        .network = &plan->network,
+        .direction = direction,
+        .hidden = plan->hidden,
+        .payload_bytes = direction == SIM_COMBINE ? 2 : ref_recipe_payload_bytes(plan->recipe),
+        .sms = plan->settings.sms,
+        .qp_depth = plan->qp_depth,
+        .hook = plan->hook,
+        .pause_ps = plan->pause_ps};
+}

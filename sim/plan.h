@@ -11,6 +11,7 @@
 #include "fabric/network.h"
 #include "ref/quantise.h"
 #include "sim/backend.h"
+#include "sim/exchange.h"
 #include "sim/model.h"
 #include "sim/scenario.h"
 #include "sim/settings.h"
@@ -61,5 +62,11 @@ bool sim_plan_is_trace(const struct sim_settings *settings);
 
 /* Wire and formula bytes of one message in each direction, and how ranks are linked. */
 struct sim_traffic_shape sim_plan_shape(const struct sim_plan *plan);
+
+/* What the plan says of one exchange; its launches (start_ps) are the caller's to fill in. Borrows
+ * plan and traffic. */
+struct sim_exchange sim_plan_exchange(const struct sim_plan *plan,
+                                      const struct sim_traffic *traffic,
+                                      enum sim_direction direction);
 
 #endif

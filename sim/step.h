@@ -99,6 +99,12 @@ void sim_step_times_divide(struct sim_step_times *sum, uint64_t steps);
  * machine lacks count as 0. */
 void sim_step_memory(const struct sim_plan *plan, struct sim_step_memory *memory);
 
+/* Play settings.steps steps of a plan whose source stands before step 0: *times becomes their
+ * mean. 0, or -1 with one line: what sim_step_open refuses, or memory. */
+struct sim_source;
+int sim_step_play(const struct sim_plan *plan, struct sim_source *source,
+                  struct sim_step_times *times, char *err, size_t err_len);
+
 /* The what-if in one call: machine, model and everything else from the settings, routing drawn
  * or from a trace, settings.steps steps (times: their mean), settings.layers of the MoE layers.
  * times or memory may be NULL. 0, or -1 with one line: what cannot be asked. */

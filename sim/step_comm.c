@@ -19,26 +19,16 @@ static int time_exchange(struct sim_step *step, struct step_slot *slot,
                          enum sim_direction direction, bool hook, const uint64_t *recv_start_ps,
                          char *err, size_t err_len)
 {
-    const struct sim_plan *plan = step->plan;
     struct sim_timing *timing = &slot->timing[direction];
-    const uint64_t messages = slot->traffic.message_count[direction];
-    const struct sim_exchange exchange = {
-        .machine = &plan->machine,
-        .traffic = &slot->traffic,
-        .network = &plan->network,
-        .direction = direction,
-        .hidden = plan->hidden,
-        .payload_bytes = direction == SIM_COMBINE ? 2 : ref_recipe_payload_bytes(plan->recipe),
-        .sms = plan->settings.sms,
-        .qp_depth = plan->qp_depth,
-        .hook = hook,
-        .start_ps = slot->sent_ps[direction],
-        .recv_start_ps = recv_start_ps};
-    if (timing->land_ps == NULL || timing->message_max < messages) {
-        sim_timing_close(timing);
-        if (sim_timing_open(timing, step->ranks, messages + messages / 8, err, err_len) != 0)
-            return -1;
-    }
+    struct sim_exchange exchange = sim_plan_exchange(step->plan, &slot->traffic, direction);
+
+    exchange.hook = hook; /* The overlap's, not the run's: its pause is the work in between. */
+    exchange.pause_ps = 0;
+    exchange.start_ps = slot->sent_ps[direction];
+    exchange.recv_start_ps = recv_start_ps;
+    if (sim_timing_fit(timing, step->ranks, slot->traffic.message_count[direction], err, err_len) !=
+        0)
+        return -1;
     return sim_exchange_time(step->engine, &exchange, timing, err, err_len);
 }
 

@@ -1,4 +1,4 @@
-/* sim/step_estimate.c - a what-if in one call: plan, routing, steps, mean. */
+/* sim/step_estimate.c - whole steps of a plan: routing, layers, mean; a what-if in one call. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,57 +6,63 @@
 #include "sim/source.h"
 #include "sim/step.h"
 
-struct estimate {
-    struct sim_plan *plan;
+struct playing {
+    const struct sim_plan *plan;
     struct sim_source *source;
     struct sim_step *step;
     int64_t *choices;
     float *weights;
-    struct sim_step_times sum;
 };
 
-static int open_estimate(struct estimate *estimate, const struct sim_settings *settings, char *err,
-                         size_t err_len)
+static int open_playing(struct playing *playing, char *err, size_t err_len)
 {
-    const struct trace_routing *trace = NULL;
-    estimate->plan = (struct sim_plan *)malloc(sizeof *estimate->plan);
-    if (estimate->plan == NULL) {
+    const uint64_t choices = playing->plan->token_start[playing->plan->ranks] * playing->plan->topk;
+    playing->choices = (int64_t *)malloc((choices + 1) * sizeof *playing->choices);
+    playing->weights = (float *)malloc((choices + 1) * sizeof *playing->weights);
+    if (playing->choices == NULL || playing->weights == NULL) {
         snprintf(err, err_len, "step: out of memory");
         return -1;
     }
-    estimate->source = sim_source_open(settings, err, err_len);
-    if (estimate->source == NULL) return -1;
-    trace = sim_source_trace(estimate->source);
-    if (sim_plan_make(settings, trace != NULL ? trace->layers : 0, trace != NULL ? trace->topk : 0,
-                      estimate->plan, err, err_len) != 0)
-        return -1;
-    if (sim_source_start(estimate->source, estimate->plan, err, err_len) != 0) return -1;
-    const uint64_t choices =
-        estimate->plan->token_start[estimate->plan->ranks] * estimate->plan->topk;
-    estimate->choices = (int64_t *)malloc((choices + 1) * sizeof *estimate->choices);
-    estimate->weights = (float *)malloc((choices + 1) * sizeof *estimate->weights);
-    if (estimate->choices == NULL || estimate->weights == NULL) {
-        snprintf(err, err_len, "step: out of memory");
-        return -1;
-    }
-    estimate->step = sim_step_open(estimate->plan, NULL, NULL, err, err_len);
-    return estimate->step == NULL ? -1 : 0;
+    playing->step = sim_step_open(playing->plan, NULL, NULL, err, err_len);
+    return playing->step == NULL ? -1 : 0;
 }
 
-static int play_step(struct estimate *estimate, uint64_t number, struct sim_step_times *times,
+static int play_step(struct playing *playing, uint64_t number, struct sim_step_times *times,
                      char *err, size_t err_len)
 {
-    const struct sim_plan *plan = estimate->plan;
-    if (sim_step_begin(estimate->step, number, err, err_len) != 0) return -1;
+    const struct sim_plan *plan = playing->plan;
+    if (sim_step_begin(playing->step, number, err, err_len) != 0) return -1;
     for (uint32_t l = 0; l < plan->layer_count; l++) {
-        sim_source_layer(estimate->source, plan->layers[l], estimate->choices, estimate->weights);
-        const struct ref_routing routing = {plan->ranks,       plan->experts,
-                                            plan->topk,        plan->token_start,
-                                            estimate->choices, estimate->weights};
-        if (sim_step_layer(estimate->step, &routing, plan->layers[l], err, err_len) != 0) return -1;
+        sim_source_layer(playing->source, plan->layers[l], playing->choices, playing->weights);
+        const struct ref_routing routing = {plan->ranks,       plan->experts,    plan->topk,
+                                            plan->token_start, playing->choices, playing->weights};
+        if (sim_step_layer(playing->step, &routing, plan->layers[l], err, err_len) != 0) return -1;
     }
-    sim_source_advance(estimate->source);
-    return sim_step_end(estimate->step, times, err, err_len);
+    sim_source_advance(playing->source);
+    return sim_step_end(playing->step, times, err, err_len);
+}
+
+int sim_step_play(const struct sim_plan *plan, struct sim_source *source,
+                  struct sim_step_times *times, char *err, size_t err_len)
+{
+    struct playing playing = {.plan = plan, .source = source};
+    struct sim_step_times sum = {.step_ps = 0};
+
+    assert(plan->settings.steps > 0);
+    int status = open_playing(&playing, err, err_len);
+    for (uint32_t s = 0; status == 0 && s < plan->settings.steps; s++) {
+        struct sim_step_times one;
+        status = play_step(&playing, s, &one, err, err_len);
+        if (status == 0) sim_step_times_add(&sum, &one);
+    }
+    if (status == 0) {
+        sim_step_times_divide(&sum, plan->settings.steps);
+        *times = sum;
+    }
+    sim_step_close(playing.step);
+    free(playing.choices);
+    free(playing.weights);
+    return status;
 }
 
 void sim_step_times_add(struct sim_step_times *sum, const struct sim_step_times *times)
@@ -90,25 +96,34 @@ void sim_step_times_divide(struct sim_step_times *sum, uint64_t steps)
     for (int c = 0; c < SIM_LINK_CLASSES; c++) sum->wire_bytes[c] /= steps;
 }
 
+/* The settings' plan and the source that goes with it; both are the caller's, even after -1. */
+static int open_plan(const struct sim_settings *settings, struct sim_plan **plan,
+                     struct sim_source **source, char *err, size_t err_len)
+{
+    *plan = (struct sim_plan *)malloc(sizeof **plan);
+    if (*plan == NULL) {
+        snprintf(err, err_len, "step: out of memory");
+        return -1;
+    }
+    *source = sim_source_open(settings, err, err_len);
+    if (*source == NULL) return -1;
+    const struct trace_routing *trace = sim_source_trace(*source);
+    if (sim_plan_make(settings, trace != NULL ? trace->layers : 0, trace != NULL ? trace->topk : 0,
+                      *plan, err, err_len) != 0)
+        return -1;
+    return sim_source_start(*source, *plan, err, err_len);
+}
+
 int sim_step_estimate(const struct sim_settings *settings, struct sim_step_times *times,
                       struct sim_step_memory *memory, char *err, size_t err_len)
 {
-    struct estimate estimate = {.plan = NULL};
-    int status = open_estimate(&estimate, settings, err, err_len);
-    for (uint32_t s = 0; status == 0 && times != NULL && s < settings->steps; s++) {
-        struct sim_step_times one;
-        status = play_step(&estimate, s, &one, err, err_len);
-        if (status == 0) sim_step_times_add(&estimate.sum, &one);
-    }
-    if (status == 0 && times != NULL) {
-        sim_step_times_divide(&estimate.sum, settings->steps);
-        *times = estimate.sum;
-    }
-    if (status == 0 && memory != NULL) sim_step_memory(estimate.plan, memory);
-    sim_step_close(estimate.step);
-    sim_source_close(estimate.source);
-    free(estimate.plan);
-    free(estimate.choices);
-    free(estimate.weights);
+    struct sim_plan *plan = NULL;
+    struct sim_source *source = NULL;
+    int status = open_plan(settings, &plan, &source, err, err_len);
+
+    if (status == 0 && times != NULL) status = sim_step_play(plan, source, times, err, err_len);
+    if (status == 0 && memory != NULL) sim_step_memory(plan, memory);
+    sim_source_close(source);
+    free(plan);
     return status;
 }

@@ -50,10 +50,9 @@ static int play_exchange(struct played *played, struct sim_what_if *out, char *e
     return 0;
 }
 
-static int play_step(const struct sim_settings *settings, struct sim_what_if *out, char *err,
-                     size_t err_len)
+static int play_step(struct played *played, struct sim_what_if *out, char *err, size_t err_len)
 {
-    if (sim_step_estimate(settings, &out->times, NULL, err, err_len) != 0)
+    if (sim_step_play(played->plan, played->source, &out->times, err, err_len) != 0)
         return SIM_WHAT_IF_REFUSED;
     out->whole = true;
     out->layers = out->times.moe_layers;
@@ -95,7 +94,7 @@ static int play(const struct sim_settings *settings, struct played *played, stru
     sim_step_memory(plan, &out->memory);
     if (settings->context > 0) out->kv_needed_tokens = sim_what_if_kv_tokens(plan);
     out->fits = out->kv_needed_tokens <= out->memory.kv_tokens;
-    return sim_step_wanted(settings) ? play_step(settings, out, err, err_len)
+    return sim_step_wanted(settings) ? play_step(played, out, err, err_len)
                                      : play_exchange(played, out, err, err_len);
 }
 
