@@ -116,7 +116,6 @@ static struct sim_exchange exchange_of(const struct bench *bench, const struct s
                                  .traffic = traffic,
                                  .direction = direction,
                                  .hidden = HIDDEN,
-                                 .payload_bytes = direction == SIM_DISPATCH ? 1 : 2,
                                  .sms = sms,
                                  .qp_depth = 2 * (LAYER_TOKENS + 1),
                                  .start_ps = bench->start_ps};

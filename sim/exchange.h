@@ -21,7 +21,6 @@ struct sim_exchange {
     const struct fabric_network_shape *network;
     enum sim_direction direction;
     uint32_t hidden;          /* Channels a row carries. */
-    uint32_t payload_bytes;   /* Per channel: 1 (FP8) or 2 (BF16). */
     uint32_t sms;             /* Normal mode: SMs of the kernel, even. LL takes its own grid. */
     uint32_t qp_depth;        /* LL: work requests a queue pair holds. */
     uint32_t nvl_chunk;       /* Normal: rows per NVLink chunk; 0 = the library's table. */

@@ -350,15 +350,13 @@ struct sim_exchange sim_plan_exchange(const struct sim_plan *plan,
                                       const struct sim_traffic *traffic,
                                       enum sim_direction direction)
 {
-    return (struct sim_exchange){
-        .machine = &plan->machine,
-        .traffic = traffic,
-        .network = &plan->network,
-        .direction = direction,
-        .hidden = plan->hidden,
-        .payload_bytes = direction == SIM_COMBINE ? 2 : ref_recipe_payload_bytes(plan->recipe),
-        .sms = plan->settings.sms,
-        .qp_depth = plan->qp_depth,
-        .hook = plan->hook,
-        .pause_ps = plan->pause_ps};
+    return (struct sim_exchange){.machine = &plan->machine,
+                                 .traffic = traffic,
+                                 .network = &plan->network,
+                                 .direction = direction,
+                                 .hidden = plan->hidden,
+                                 .sms = plan->settings.sms,
+                                 .qp_depth = plan->qp_depth,
+                                 .hook = plan->hook,
+                                 .pause_ps = plan->pause_ps};
 }

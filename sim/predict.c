@@ -215,21 +215,19 @@ static int run_draw(struct question *question, uint32_t draw, struct bench *benc
     int status = -1;
 
     if (build(question, draw, bench, &traffic, err, err_len) != 0) return -1;
-    const struct sim_exchange exchange = {
-        .machine = question->machine,
-        .traffic = &traffic,
-        .direction = question->direction,
-        .hidden = row->hidden,
-        .payload_bytes =
-            question->direction == SIM_DISPATCH && strcmp(row->dtype, "fp8") == 0 ? 1 : 2,
-        .sms = row->sms,
-        .qp_depth = 0,
-        .nvl_chunk = question->chunks[0],
-        .rdma_chunk = question->chunks[1],
-        .best_chunk = question->normal && question->chunks[0] == 0,
-        .hook = question->hook,
-        .start_ps = bench->start_ps,
-        .recv_start_ps = bench->recv_start_ps};
+    const struct sim_exchange exchange = {.machine = question->machine,
+                                          .traffic = &traffic,
+                                          .direction = question->direction,
+                                          .hidden = row->hidden,
+                                          .sms = row->sms,
+                                          .qp_depth = 0,
+                                          .nvl_chunk = question->chunks[0],
+                                          .rdma_chunk = question->chunks[1],
+                                          .best_chunk =
+                                              question->normal && question->chunks[0] == 0,
+                                          .hook = question->hook,
+                                          .start_ps = bench->start_ps,
+                                          .recv_start_ps = bench->recv_start_ps};
     if (sim_timing_open(&timing, row->ep, traffic.message_count[question->direction], err,
                         err_len) != 0)
         goto free_traffic;

@@ -67,7 +67,6 @@ static int add_layer(struct study *study, uint32_t layer, uint64_t sums[WAYS], u
                                               .traffic = &traffic,
                                               .direction = SIM_DISPATCH,
                                               .hidden = ask->hidden,
-                                              .payload_bytes = 1,
                                               .hook = way == 2,
                                               .pause_ps = ask->pause_ps,
                                               .start_ps =

@@ -63,15 +63,13 @@ static inline struct layer *layer_make(const struct layer_shape *shape, uint64_t
     if (wires.ranks_per_node > shape->ranks) wires.ranks_per_node = shape->ranks;
     ck_assert_msg(sim_traffic_build(&layer->routing, &wires, &layer->traffic, err, sizeof err) == 0,
                   "%s", err);
-    layer->exchange =
-        (struct sim_exchange){.machine = &layer->machine,
-                              .traffic = &layer->traffic,
-                              .direction = shape->direction,
-                              .hidden = shape->hidden,
-                              .payload_bytes = shape->direction == SIM_DISPATCH ? 1 : 2,
-                              .sms = shape->sms,
-                              .qp_depth = shape->qp_depth,
-                              .start_ps = layer->start_ps};
+    layer->exchange = (struct sim_exchange){.machine = &layer->machine,
+                                            .traffic = &layer->traffic,
+                                            .direction = shape->direction,
+                                            .hidden = shape->hidden,
+                                            .sms = shape->sms,
+                                            .qp_depth = shape->qp_depth,
+                                            .start_ps = layer->start_ps};
     return layer;
 }
 

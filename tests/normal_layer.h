@@ -44,7 +44,6 @@ static void layer_open(struct layer *layer, uint32_t ranks, uint32_t experts, ui
                                             .traffic = &layer->traffic,
                                             .direction = direction,
                                             .hidden = HIDDEN,
-                                            .payload_bytes = 1,
                                             .sms = sms,
                                             .start_ps = layer->start_ps};
     ck_assert_int_eq(sim_timing_open(&layer->timing, ranks, layer->traffic.message_count[direction],

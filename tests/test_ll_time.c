@@ -68,7 +68,6 @@ static struct sim_exchange exchange_of(enum sim_direction direction)
                                  .traffic = &traffic,
                                  .direction = direction,
                                  .hidden = HIDDEN,
-                                 .payload_bytes = direction == SIM_DISPATCH ? 1 : 2,
                                  .start_ps = start_ps};
 }
 

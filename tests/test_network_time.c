@@ -76,7 +76,6 @@ static uint64_t slowest_ps(enum sim_direction direction, const struct fabric_net
                                           .network = network,
                                           .direction = direction,
                                           .hidden = HIDDEN,
-                                          .payload_bytes = direction == SIM_DISPATCH ? 1 : 2,
                                           .sms = 4, /* Two channels: few flows to spread. */
                                           .start_ps = start_ps};
     const int status = traffic.mode == SIM_MODE_LL

@@ -106,6 +106,32 @@ static void set_case(int i)
     set("phase", "decode");
 }
 
+/* A launch of combine that takes 10 us more: once for a whole kernel, twice for one whose halves
+ * are kernels, in both micro-batches; all on one stream, so it shows, but for what a later launch
+ * of a receive half saves by waiting less. */
+START_TEST(a_hooked_receive_half_pays_a_launch_of_its_own)
+{
+    const char *slow = test_write_text(test_temp_dir(), "slow.yaml",
+                                       "inherits: h200-hgx\nll: {combine_launch_us: 11.846}\n");
+    static const struct {
+        const char *overlap;
+        uint64_t launches;
+    } asked[] = {{"none", 1}, {"hooks", 4}};
+    for (size_t i = 0; i < 2; i++) {
+        set("overlap", asked[i].overlap);
+        set("mode", "ll");
+        set("phase", "decode");
+        set("tokens", "8");
+        set("machine", "h200-hgx");
+        const uint64_t before_ps = estimate().layer_ps;
+        set("machine", slow);
+        const uint64_t more_ps = estimate().layer_ps - before_ps;
+        ck_assert_uint_ge(more_ps, asked[i].launches * 9000000);
+        ck_assert_uint_le(more_ps, asked[i].launches * 10000000);
+    }
+}
+END_TEST
+
 START_TEST(kernels_of_a_stream_follow_each_other)
 {
     set_case(_i);
@@ -455,6 +481,7 @@ Suite *step_suite(void)
     tcase_add_test(tcase, two_batches_lose_at_32_tokens_and_win_at_256);
     tcase_add_test(tcase, two_batches_win_in_prefill);
     tcase_add_test(tcase, the_command_prints_a_whole_step);
+    tcase_add_test(tcase, a_hooked_receive_half_pays_a_launch_of_its_own);
     suite_add_tcase(suite, tcase);
     return suite;
 }
