@@ -48,6 +48,17 @@ static int read_row(const struct fabric_yaml *yaml, const struct fabric_yaml_nod
     return 0;
 }
 
+/* Which models there are is not known here; a path would match none of their names. */
+static int read_model(const struct fabric_yaml *yaml, const struct fabric_yaml_node *node,
+                      struct fabric_attention *table, char *err, size_t err_len)
+{
+    if (fabric_yaml_text(yaml, node, table->model, sizeof table->model, err, err_len) != 0)
+        return -1;
+    if (!fabric_yaml_is_path(table->model)) return 0;
+    return fabric_yaml_refuse(yaml, node, "must be a model's name, without folder and .yaml", err,
+                              err_len);
+}
+
 int fabric_attention_read(const struct fabric_yaml *yaml, const struct fabric_yaml_node *section,
                           struct fabric_attention *attention, char *err, size_t err_len)
 {
@@ -58,7 +69,7 @@ int fabric_attention_read(const struct fabric_yaml *yaml, const struct fabric_ya
     for (const struct fabric_yaml_node *node = section->child; node; node = node->next) {
         int result = 0;
         if (strcmp(node->key, "model") == 0) {
-            result = fabric_yaml_text(yaml, node, made.model, sizeof made.model, err, err_len);
+            result = read_model(yaml, node, &made, err, err_len);
         } else if (strcmp(node->key, "source") == 0) {
             result = fabric_yaml_text(yaml, node, made.source, sizeof made.source, err, err_len);
         } else if (strcmp(node->key, "tokens") == 0) {

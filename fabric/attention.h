@@ -19,7 +19,7 @@ extern "C" {
 enum { FABRIC_ATTENTION_MAX = 16 }; /* Rows, and columns. */
 
 struct fabric_attention {
-    char model[64];   /* Preset whose attention was timed. */
+    char model[64];   /* Whose attention was timed: a preset, or a model file's name. */
     char source[128]; /* Who timed it. */
     uint32_t rows;    /* 0 = no table. */
     uint32_t columns;

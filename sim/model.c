@@ -116,6 +116,24 @@ static int apply(const struct fabric_yaml *yaml, struct sim_model *model, uint8_
     return fabric_field_check(yaml->name, fields, FIELDS, said, err, err_len);
 }
 
+/* Figures of some layers and how many layers those are: one without the other would not be used.
+ */
+static int check_layers(const char *file, const char *count_name, uint32_t count,
+                        const char *figure_name, uint32_t figure, uint32_t layers, char *err,
+                        size_t err_len)
+{
+    if (figure > 0 && count == 0)
+        snprintf(err, err_len, "%s: %s: %u: needs %s", file, figure_name, figure, count_name);
+    else if (figure == 0 && count > 0)
+        snprintf(err, err_len, "%s: %s: %u: needs %s", file, count_name, count, figure_name);
+    else if (count > layers)
+        snprintf(err, err_len, "%s: %s: %u: must not exceed layers %u", file, count_name, count,
+                 layers);
+    else
+        return 0;
+    return -1;
+}
+
 /* What no single field shows. */
 static int check(const char *file, const struct sim_model *model, char *err, size_t err_len)
 {
@@ -131,8 +149,16 @@ static int check(const char *file, const struct sim_model *model, char *err, siz
     else if (model->topk > model->experts / model->groups * model->groups_kept)
         snprintf(err, err_len, "%s: topk: %u: the kept groups hold only %u experts", file,
                  model->topk, model->experts / model->groups * model->groups_kept);
+    else if (model->indexer_flop > 0 && model->indexer_layers == 0)
+        snprintf(err, err_len, "%s: indexer_flop: %u: needs indexer_layers", file,
+                 model->indexer_flop);
     else
-        return 0;
+        return check_layers(file, "window_layers", model->window_layers, "window_context_max",
+                            model->window_context_max, model->layers, err, err_len) != 0 ||
+                       check_layers(file, "indexer_layers", model->indexer_layers, "indexer_bytes",
+                                    model->indexer_bytes, model->layers, err, err_len) != 0
+                   ? -1
+                   : 0;
     return -1;
 }
 
@@ -185,6 +211,13 @@ int sim_model_load(const char *name_or_path, struct sim_model *model, char *err,
     for (size_t i = 0; sim_model_preset(i) && used < err_len; i++)
         used += (size_t)snprintf(err + used, err_len - used, " %s", sim_model_preset(i));
     return -1;
+}
+
+bool sim_model_is_preset(const char *name)
+{
+    for (const struct embedded_file *file = embedded_models; file->name; file++)
+        if (strcmp(file->name, name) == 0) return true;
+    return false;
 }
 
 const char *sim_model_preset(size_t index)

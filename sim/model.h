@@ -6,6 +6,7 @@
 #ifndef SIM_MODEL_H
 #define SIM_MODEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -69,6 +70,7 @@ int sim_model_parse(const char *name, const char *text, size_t bytes, struct sim
 
 /* Name of the index-th preset in alphabetical order, NULL behind the last; static storage. */
 const char *sim_model_preset(size_t index);
+bool sim_model_is_preset(const char *name);
 
 const char *sim_router_name(enum sim_router router); /* As files say it; "unknown" where it is. */
 

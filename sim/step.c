@@ -139,12 +139,30 @@ static void add_note(struct sim_step *step, const char *text)
     snprintf(step->note + used, sizeof step->note - used, "%s%s", used > 0 ? "; " : "", text);
 }
 
+/* Models may be the user's own, so any name is a good one; but a table that does not answer because
+ * its name is mistyped would pass for one that does. */
+static void note_attention(struct sim_step *step)
+{
+    const struct sim_plan *plan = step->plan;
+    const struct fabric_attention *table = &plan->machine.attention;
+    char text[256];
+    if (step->prefill || table->rows == 0 || strcmp(plan->settings.attention, "auto") != 0 ||
+        strcmp(table->model, plan->model.name) == 0)
+        return;
+    snprintf(text, sizeof text, "attention is modelled: the table of %s is of %s%s, not of %s",
+             plan->machine.name, table->model,
+             sim_model_is_preset(table->model) ? "" : " (no preset has that name)",
+             plan->model.name);
+    add_note(step, text);
+}
+
 /* What a reader would wonder at. The library warns of few SMs too, and is told not to where two
  * batches share the GPU. */
 static void note_settings(struct sim_step *step)
 {
     const struct sim_plan *plan = step->plan;
     char text[128];
+    note_attention(step);
     if (step->overlap->next_layer && plan->settings.gather[0] == 'n')
         add_note(step, "without --gather there is no reduce-scatter to hide");
     if (strncmp(plan->settings.overlap, "shared-", 7) == 0 && plan->model.shared_experts == 0)

@@ -71,7 +71,7 @@ struct sim_step {
     uint64_t wire_bytes[SIM_LINK_CLASSES];
     uint64_t collective_bytes[2]; /* [dense] */
     uint64_t layers;              /* MoE layers of this step so far. */
-    char note[320];
+    char note[512];
 };
 
 /* step_work.c: time of op on rank when it may start at ready_ps. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "fabric/machine.h"
+#include "tests/support.h"
 
 static struct fabric_machine machine;
 static char err[512];
@@ -59,12 +60,47 @@ static const struct {
     {"  tokens: [1]\n  requests_2_us: [1]\n  requests_1_us: [1]\n",
      "mine.yaml:5: requests_1_us: rows ascend, at most 16"},
     {"  heads: 3\n", "mine.yaml:3: heads: 3: unknown field"},
+    {"  model: deepseek-v3.yaml\n",
+     "mine.yaml:3: model: deepseek-v3.yaml: must be a model's name, without folder and .yaml"},
 };
 
 START_TEST(broken_tables_are_refused_by_line)
 {
     ck_assert_int_eq(parse(refusals[_i].table), -1);
     ck_assert_str_eq(err, refusals[_i].want);
+}
+END_TEST
+
+/* The note of a step of deepseek-v3 on a machine whose table is of another model. */
+START_TEST(a_table_of_another_model_is_said_to_be_unused)
+{
+    static const struct {
+        const char *table_of, *attention, *want;
+    } cases[] = {
+        {"deepseek-v3", "auto", "\"note\": \"\""},
+        {"glm-4.5", "auto",
+         "attention is modelled: the table of mine is of glm-4.5, not of deepseek-v3"},
+        {"deepseek-v9", "auto",
+         "attention is modelled: the table of mine is of deepseek-v9 (no preset has that name), "
+         "not of deepseek-v3"},
+        {"deepseek-v9", "roofline", "\"note\": \"\""}, /* As asked. */
+    };
+    const char *folder = test_temp_dir();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct test_output output;
+        const char *text = test_format("inherits: h100-hgx\nattention:\n  model: %s\n"
+                                       "  tokens: [100]\n  requests_1_us: [10]\n",
+                                       cases[i].table_of);
+        const char *path = test_write_text(folder, "mine.yaml", text);
+        TEST_EPSIM(&output, "run", "--machine", path, "--context", "100", "--layers", "1",
+                   "--attention", cases[i].attention, "--json");
+        ck_assert_msg(output.status == 0, "%s", output.err);
+        ck_assert_msg(strstr(output.out, cases[i].want) != NULL, "%s: %s", cases[i].table_of,
+                      strstr(output.out, "\"note\""));
+        TEST_EPSIM(&output, "machines", path);
+        ck_assert_int_eq(strstr(output.out, "no preset has that name") != NULL,
+                         strcmp(cases[i].table_of, "deepseek-v9") == 0);
+    }
 }
 END_TEST
 
@@ -77,6 +113,7 @@ Suite *attention_table_suite(void)
     tcase_add_test(tcase, beyond_the_edges_and_in_holes_there_is_no_answer);
     tcase_add_loop_test(tcase, broken_tables_are_refused_by_line, 0,
                         (int)(sizeof refusals / sizeof refusals[0]));
+    tcase_add_test(tcase, a_table_of_another_model_is_said_to_be_unused);
     suite_add_tcase(suite, tcase);
     return suite;
 }

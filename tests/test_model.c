@@ -160,6 +160,13 @@ static const struct {
     {"hidden: 1\nlayers: 1\ndense_layers: 0\nexperts: 4\ntopk: 5\nmoe_inter: 1\nshared_experts: "
      "0\n",
      "mine.yaml: topk: 5: the kept groups hold only 4 experts"},
+    {WHOLE "window_layers: 2\n", "mine.yaml: window_layers: 2: needs window_context_max"},
+    {WHOLE "window_context_max: 128\n", "mine.yaml: window_context_max: 128: needs window_layers"},
+    {WHOLE "window_layers: 5\nwindow_context_max: 128\n",
+     "mine.yaml: window_layers: 5: must not exceed layers 4"},
+    {WHOLE "indexer_layers: 2\n", "mine.yaml: indexer_layers: 2: needs indexer_bytes"},
+    {WHOLE "indexer_bytes: 132\n", "mine.yaml: indexer_bytes: 132: needs indexer_layers"},
+    {WHOLE "indexer_flop: 8192\n", "mine.yaml: indexer_flop: 8192: needs indexer_layers"},
     {"- 3\n", "mine.yaml:1: a model file holds fields"},
 };
 enum { REFUSALS = sizeof refusals / sizeof refusals[0] };

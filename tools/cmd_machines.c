@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "fabric/machine.h"
+#include "sim/model.h"
 #include "tools/commands.h"
 #include "tools/table.h"
 
@@ -109,8 +110,10 @@ static void show_attention(const struct fabric_attention *attention)
     char columns[512];
     size_t used = (size_t)snprintf(columns, sizeof columns, ">requests");
     if (attention->rows == 0) return;
-    printf("\nattention of a layer of %s, measured: us by tokens read\nsource  %s\n",
-           attention->model, attention->source);
+    printf("\nattention of a layer of %s%s, measured: us by tokens read\nsource  %s\n",
+           attention->model,
+           sim_model_is_preset(attention->model) ? "" : " (no preset has that name)",
+           attention->source);
     for (uint32_t c = 0; c < attention->columns; c++)
         used += (size_t)snprintf(columns + used, sizeof columns - used, "|>%" PRIu64,
                                  attention->tokens[c]);
