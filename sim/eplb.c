@@ -28,18 +28,17 @@ static int check_shape(const struct ref_eplb_shape *shape, uint32_t layers, char
                        size_t err_len)
 {
     if (shape->experts % shape->groups != 0)
-        return refuse("groups", shape->groups, "a divisor of the experts,", shape->experts, err,
-                      err_len);
+        return refuse("eplb-groups", shape->groups, "a divisor of the experts,", shape->experts,
+                      err, err_len);
     if (shape->gpus % shape->nodes != 0)
-        return refuse("gpus", shape->gpus, "a multiple of --nodes", shape->nodes, err, err_len);
+        return refuse("ep", shape->gpus, "a multiple of --nodes", shape->nodes, err, err_len);
     if (shape->replicas < shape->experts)
-        return refuse("replicas", shape->replicas, "at least the experts,", shape->experts, err,
+        return refuse("eplb", shape->replicas, "at least the experts,", shape->experts, err,
                       err_len);
     if (shape->replicas % shape->gpus != 0)
-        return refuse("replicas", shape->replicas, "a multiple of --gpus", shape->gpus, err,
-                      err_len);
+        return refuse("eplb", shape->replicas, "a multiple of --ep", shape->gpus, err, err_len);
     if ((uint64_t)layers * shape->replicas > SIM_EPLB_CELLS_MAX)
-        return refuse("replicas", shape->replicas, "with so many layers at most",
+        return refuse("eplb", shape->replicas, "with so many layers at most",
                       SIM_EPLB_CELLS_MAX / layers, err, err_len);
     assert(ref_eplb_shape_ok(shape));
     return 0;
@@ -83,7 +82,7 @@ static int open_log2phy(struct sim_eplb *eplb, const uint32_t *ordinal, char *er
     for (uint64_t e = 0; e < experts; e++)
         if (eplb->logcnt[e] > eplb->width) eplb->width = eplb->logcnt[e];
     if (experts * eplb->width > SIM_EPLB_CELLS_MAX)
-        return refuse("replicas", shape->replicas,
+        return refuse("eplb", shape->replicas,
                       "so few that layers x experts x replicas of one expert stay under",
                       SIM_EPLB_CELLS_MAX, err, err_len);
     eplb->log2phy = (struct ref_physical *)malloc(experts * eplb->width * sizeof *eplb->log2phy);

@@ -225,7 +225,7 @@ int cmd_check(int argc, char **argv)
     status = command_line_parse(&spec, argc, argv, &check->line);
     if (status >= 0) goto free_check;
     if (judge(check, err, sizeof(err)) != 0) {
-        status = command_fail(&spec, EXIT_USAGE, err);
+        status = command_fail_line(&check->line, EXIT_USAGE, err);
         goto free_check;
     }
     sim_rules_refuse(check->rules, true, refusal, sizeof(refusal));

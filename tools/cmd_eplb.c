@@ -57,13 +57,20 @@ static int read_number(const struct command_line *line, const char *flag, uint32
 }
 
 /* 0; -1 usage; -2 environment. */
-static int place(const struct command_line *line, struct sim_eplb *eplb, char *err, size_t err_len)
+static int place(struct command_line *line, struct sim_eplb *eplb, char *err, size_t err_len)
 {
     const char *path = command_line_flag(line, "weights");
     const uint32_t max = SIM_EPLB_REPLICAS_MAX;
     struct sim_eplb_weights weights;
     struct ref_eplb_shape shape = {0, 0, 0, 0, 0};
 
+    for (const char *const *name = spec.options; *name != NULL; name++) {
+        if (!command_line_given(line, *name)) continue;
+        snprintf(err, err_len, "--%s: needs --trace or --routing: nothing is played without",
+                 *name);
+        return -1;
+    }
+    command_typed_as(line, "ep", "--gpus");
     if (path == NULL) {
         snprintf(err, err_len, "--weights: is missing");
         return -1;
@@ -206,6 +213,7 @@ static int read_played(struct command_line *line, char *err, size_t err_len)
                  not_here[i]);
         return -1;
     }
+    if (trace != NULL) command_typed_as(line, "routing", "--trace");
     if (trace != NULL && sim_settings_set(settings, "routing", trace, err, err_len) != 0) return -1;
     if (path != NULL && sim_settings_set(settings, "eplb-weights", path, err, err_len) != 0)
         return -1;
@@ -223,12 +231,17 @@ int cmd_eplb(int argc, char **argv)
     int status = command_line_parse(&spec, argc, argv, &line);
 
     if (status >= 0) return status;
+    command_typed_as(&line, "eplb", "--replicas");
+    command_typed_as(&line, "eplb-groups", "--groups");
+    command_typed_as(&line, "eplb-weights", "--weights");
     if (command_line_flag(&line, "trace") != NULL || command_line_given(&line, "routing")) {
-        if (read_played(&line, err, sizeof err) != 0) return command_fail(&spec, EXIT_USAGE, err);
+        if (read_played(&line, err, sizeof err) != 0)
+            return command_fail_line(&line, EXIT_USAGE, err);
         return eplb_compare(&line, &line.settings);
     }
     status = place(&line, &eplb, err, sizeof err);
-    if (status != 0) return command_fail(&spec, status == -1 ? EXIT_USAGE : EXIT_ENVIRONMENT, err);
+    if (status != 0)
+        return command_fail_line(&line, status == -1 ? EXIT_USAGE : EXIT_ENVIRONMENT, err);
     status = EXIT_OK;
     if (line.json)
         status = command_print_json(eplb_json(&eplb));

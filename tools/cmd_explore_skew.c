@@ -176,7 +176,7 @@ int cmd_explore_skew(int argc, char **argv)
     if (asked == NULL) return command_fail(&spec, EXIT_ENVIRONMENT, "out of memory");
     status = EXIT_OK;
     if (read_asked(&line, asked, err, sizeof err) != 0)
-        status = command_fail(&spec, EXIT_USAGE, err);
+        status = command_fail_line(&line, EXIT_USAGE, err);
     else if (sim_skew_study(&asked->ask, &times, err, sizeof err) != 0)
         status = command_fail(&spec, EXIT_ENVIRONMENT, err);
     else if (line.json)

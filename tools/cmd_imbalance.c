@@ -142,9 +142,10 @@ int cmd_imbalance(int argc, char **argv)
     if (line.argument_count > 0 &&
         sim_settings_set(&line.settings, "routing", line.arguments[0], err, sizeof err) != 0)
         return command_fail(&spec, EXIT_USAGE, err);
+    if (line.argument_count > 0) command_typed_as(&line, "routing", "TRACE");
     struct sim_plan *plan = (struct sim_plan *)malloc(sizeof *plan);
     if (plan == NULL) return command_fail(&spec, EXIT_ENVIRONMENT, "out of memory");
     status = count(&line, plan, err, sizeof err);
     free(plan);
-    return status == EXIT_OK || err[0] == '\0' ? status : command_fail(&spec, status, err);
+    return status == EXIT_OK || err[0] == '\0' ? status : command_fail_line(&line, status, err);
 }

@@ -71,5 +71,6 @@ int cmd_replay(int argc, char **argv)
     if (status >= 0) return status;
     if (sim_settings_set(&line.settings, "routing", line.arguments[0], err, sizeof err) != 0)
         return command_fail(&SPEC, EXIT_USAGE, err);
+    command_typed_as(&line, "routing", "TRACE");
     return play_run(&line, argc, argv);
 }

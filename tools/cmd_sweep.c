@@ -364,7 +364,7 @@ int cmd_sweep(int argc, char **argv)
                             "--advise: must be one of latency, throughput, memory, cost");
     status = build_grid(&line, &sweeping) != 0 ? EXIT_USAGE : play(&line, &sweeping, command);
     if (status == EXIT_OK) status = show(&line, &sweeping, goal, command);
-    if (status != EXIT_OK) command_fail(&spec, status, sweeping.err);
+    if (status != EXIT_OK) command_fail_line(&line, status, sweeping.err);
     trace_db_close(sweeping.db);
     for (uint32_t c = 0; c < sweeping.table.cell_count && sweeping.table.cells != NULL; c++)
         json_decref(sweeping.table.cells[c].summary);

@@ -31,7 +31,12 @@ struct command_spec {
     size_t arguments_min, arguments_max;
 };
 
-enum { COMMAND_ARGUMENTS_MAX = 8, COMMAND_FLAGS_MAX = 24, COMMAND_OPTIONS_MAX = 64 };
+enum {
+    COMMAND_ARGUMENTS_MAX = 8,
+    COMMAND_FLAGS_MAX = 24,
+    COMMAND_OPTIONS_MAX = 64,
+    COMMAND_TYPED_MAX = 8
+};
 
 struct command_line {
     const struct command_spec *spec;
@@ -40,6 +45,10 @@ struct command_line {
     const char *flag_values[COMMAND_FLAGS_MAX]; /* By index in spec->flags; "" = plain, given. */
     const char *arguments[COMMAND_ARGUMENTS_MAX];
     size_t argument_count;
+    struct {
+        const char *option, *typed; /* "tokens", "--batch": for command_fail_line. */
+    } typed[COMMAND_TYPED_MAX];
+    size_t typed_count;
     bool json; /* --json: standard output is one JSON document. */
 };
 
@@ -52,6 +61,13 @@ const char *command_line_flag(const struct command_line *line, const char *flag)
 
 /* Complain on standard error as "epsim COMMAND: message" and return status. */
 int command_fail(const struct command_spec *spec, int status, const char *message);
+
+/* The same for a line about a run's options: each is named as the user typed it, which may be by
+ * another name than sim/settings.h has. */
+int command_fail_line(const struct command_line *line, int status, const char *message);
+/* What this command takes for the option: another option ("--replicas") or an argument ("TRACE").
+ * Both texts are borrowed. */
+void command_typed_as(struct command_line *line, const char *option, const char *typed);
 
 /* Print a document to standard output with a newline, and free it. EXIT_OK, or
  * EXIT_ENVIRONMENT when standard output cannot be written. */

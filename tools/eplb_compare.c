@@ -156,7 +156,7 @@ int eplb_compare(const struct command_line *line, const struct sim_settings *set
         status = play_side(&played, &sides[i], err, sizeof err);
     }
     if (status != EXIT_OK)
-        (void)command_fail(line->spec, status, err);
+        (void)command_fail_line(line, status, err);
     else if (line->json)
         status = print_json(sides);
     else

@@ -25,6 +25,47 @@ int command_fail(const struct command_spec *spec, int status, const char *messag
     return status;
 }
 
+void command_typed_as(struct command_line *line, const char *option, const char *typed)
+{
+    size_t at = 0;
+    while (at < line->typed_count && strcmp(line->typed[at].option, option) != 0) at++;
+    assert(at < COMMAND_TYPED_MAX);
+    line->typed[at].option = option;
+    line->typed[at].typed = typed;
+    if (at == line->typed_count) line->typed_count++;
+}
+
+/* What was typed for the option that text begins with (behind its dashes), or NULL. */
+static const char *typed_for(const struct command_line *line, const char *text, size_t length)
+{
+    for (size_t i = 0; i < line->typed_count; i++)
+        if (strlen(line->typed[i].option) == length &&
+            memcmp(line->typed[i].option, text, length) == 0)
+            return line->typed[i].typed;
+    return NULL;
+}
+
+int command_fail_line(const struct command_line *line, int status, const char *message)
+{
+    char said[4096];
+    size_t used = 0;
+    while (*message != '\0' && used + 1 < sizeof said) {
+        const size_t length = strncmp(message, "--", 2) == 0
+                                  ? strspn(message + 2, "abcdefghijklmnopqrstuvwxyz0123456789-")
+                                  : 0;
+        const char *typed = length > 0 ? typed_for(line, message + 2, length) : NULL;
+        if (typed == NULL) {
+            said[used++] = *message++;
+            continue;
+        }
+        used += (size_t)snprintf(said + used, sizeof said - used, "%s", typed);
+        if (used >= sizeof said) used = sizeof said - 1;
+        message += 2 + length;
+    }
+    said[used] = '\0';
+    return command_fail(line->spec, status, said);
+}
+
 int command_print_json(json_t *document)
 {
     const int failed = json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0;
@@ -105,7 +146,7 @@ static int complain(const struct command_spec *spec, const char *what, const cha
     return command_fail(spec, EXIT_USAGE, line);
 }
 
-/* Split "--name", "--name=value" or "-o" into its name (aliases resolved) and value. */
+/* Split "--name", "--name=value" or "-o", which stands for --out, into its name and value. */
 static int split_option(const char *word, char name[64], const char **value)
 {
     const char *equals = strchr(word, '=');
@@ -120,7 +161,6 @@ static int split_option(const char *word, char name[64], const char **value)
         if (strcmp(name, "o") != 0) return -1;
         memcpy(name, "out", sizeof "out");
     }
-    if (strcmp(name, "batch") == 0) memcpy(name, "tokens", sizeof "tokens");
     return 0;
 }
 
@@ -132,6 +172,10 @@ static int parse_option(const struct command_spec *spec, int argc, char **argv, 
     char name[64], err[512] = "";
 
     if (split_option(word, name, &value) != 0) return complain(spec, "no such option", word);
+    const bool batch = strcmp(name, "batch") == 0;
+    if (batch) memcpy(name, "tokens", sizeof "tokens");
+    if (strcmp(name, "tokens") == 0)
+        command_typed_as(line, "tokens", batch ? "--batch" : "--tokens");
     const int flag = flag_index(spec, name);
     const bool json = strcmp(name, "json") == 0;
     const bool plain = json || (flag >= 0 && spec->flags[flag].value == NULL);
@@ -154,7 +198,7 @@ static int parse_option(const struct command_spec *spec, int argc, char **argv, 
     } else {
         size_t count = 0;
         if (sim_settings_set(&line->settings, name, value, err, sizeof err) != 0)
-            return command_fail(spec, EXIT_USAGE, err);
+            return command_fail_line(line, EXIT_USAGE, err);
         line->option_given[sim_option_find(name) - sim_options(&count)] = true;
     }
     return -1;

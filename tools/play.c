@@ -340,7 +340,7 @@ int play_run(const struct command_line *line, int argc, char **argv)
     join_command(argc, argv, play->command, sizeof play->command);
     status = play_all(play);
     if (status >= 0) {
-        command_fail(line->spec, status, play->err);
+        command_fail_line(line, status, play->err);
     } else {
         status = play->summary.mismatches > 0 ? EXIT_NO : EXIT_OK;
         if (line->json) {

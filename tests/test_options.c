@@ -1,0 +1,73 @@
+/* tests/test_options.c - a complaint names the option that the user typed.
+ *
+ * Some commands take a run's option by another name: --batch for --tokens, eplb's --replicas for
+ * --eplb, an argument for --routing. Right values: the words typed. */
+#include <check.h>
+#include <string.h>
+#include "tests/support.h"
+
+Suite *options_suite(void);
+
+enum { WORDS_MAX = 12 };
+
+static const struct {
+    const char *words[WORDS_MAX];
+    const char *want; /* The beginning of the line. */
+} WRONG[] = {
+    {{"run", "--tokens", "1,2"}, "epsim run: --tokens: 2 numbers for 8 ranks"},
+    {{"run", "--batch", "1,2"}, "epsim run: --batch: 2 numbers for 8 ranks"},
+    {{"run", "--tokens", "8", "--batch=x"}, "epsim run: --batch: x: must be N or"},
+    {{"run", "--batch", "8", "--tokens=x"}, "epsim run: --tokens: x: must be N or"},
+    {{"check", "--batch", "x"}, "epsim check: --batch: x: must be N or"},
+    {{"sweep", "--batch", "1,1"}, "epsim sweep: --batch: 1: stands twice"},
+    {{"explore", "skew", "--batch", "x"}, "epsim explore skew: --batch: x: must be"},
+    {{"replay", "hot:x"}, "epsim replay: TRACE: hot:x: must be uniform"},
+    {{"imbalance", "hot:x"}, "epsim imbalance: TRACE: hot:x: must be uniform"},
+    {{"imbalance", "--routing", "hot:x"}, "epsim imbalance: --routing: hot:x: must be uniform"},
+    {{"eplb", "--trace", "hot:x", "--replicas", "288"}, "epsim eplb: --trace: hot:x: must be"},
+    {{"run", "--eplb", "287"}, "epsim run: --eplb: 287: must be at least the 256 experts"},
+    {{"run", "--eplb", "288", "--eplb-groups", "7"},
+     "epsim run: --eplb-groups: 7: must be a divisor of the experts, 256"},
+    {{"run", "--eplb", "288", "--eplb-groups", "0"}, "epsim run: --eplb-groups: 0: must be"},
+    {{"eplb", "--routing", "uniform", "--replicas", "287"},
+     "epsim eplb: --replicas: 287: must be at least the 256 experts of deepseek-v3 and a multiple "
+     "of --ep 8"},
+    {{"eplb", "--routing", "uniform", "--replicas", "288", "--groups", "7"},
+     "epsim eplb: --groups: 7: must be a divisor of the experts, 256"},
+    {{"eplb", "--weights", "WEIGHTS", "--replicas", "4", "--groups", "3", "--gpus", "2"},
+     "epsim eplb: --groups: 3: must be a divisor of the experts, 2"},
+    {{"eplb", "--weights", "WEIGHTS", "--replicas", "3", "--gpus", "2"},
+     "epsim eplb: --replicas: 3: must be a multiple of --gpus 2"},
+    {{"eplb", "--weights", "WEIGHTS", "--replicas", "4", "--gpus", "2", "--nodes", "3"},
+     "epsim eplb: --gpus: 2: must be a multiple of --nodes 3"},
+    {{"eplb", "--weights", "WEIGHTS", "--replicas", "4", "--ep", "2"},
+     "epsim eplb: --ep: needs --trace or --routing"},
+    {{"eplb", "--routing", "uniform", "--replicas", "288", "--weights", "WEIGHTS"},
+     "epsim eplb: --weights: "},
+};
+
+START_TEST(a_complaint_names_what_was_typed)
+{
+    const char *weights = test_write_text(test_temp_dir(), "w.json", "[[1, 2]]");
+    const char *argv[WORDS_MAX + 2] = {test_epsim()};
+    struct test_output output;
+    for (size_t i = 0; i < WORDS_MAX && WRONG[_i].words[i] != NULL; i++)
+        argv[i + 1] = strcmp(WRONG[_i].words[i], "WEIGHTS") == 0 ? weights : WRONG[_i].words[i];
+    test_run(argv, &output);
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_str_eq(output.out, "");
+    ck_assert_msg(strncmp(output.err, WRONG[_i].want, strlen(WRONG[_i].want)) == 0, "%s",
+                  output.err);
+    ck_assert_ptr_eq(strchr(output.err, '\n'), output.err + output.err_bytes - 1);
+}
+END_TEST
+
+Suite *options_suite(void)
+{
+    Suite *suite = suite_create("options");
+    TCase *tcase = tcase_create("options");
+    tcase_add_loop_test(tcase, a_complaint_names_what_was_typed, 0,
+                        (int)(sizeof WRONG / sizeof WRONG[0]));
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
