@@ -46,7 +46,7 @@ void sim_sweep_settings(const struct sim_sweep *sweep, uint32_t cell,
 
 /* --- evaluating ----------------------------------------------------------------------------- */
 
-enum sim_sweep_state { SIM_SWEEP_DONE, SIM_SWEEP_REFUSED, SIM_SWEEP_FAILED };
+enum sim_sweep_state { SIM_SWEEP_DONE, SIM_SWEEP_REFUSED, SIM_SWEEP_FAILED, SIM_SWEEP_STATES };
 const char *sim_sweep_state_name(enum sim_sweep_state state); /* done, refused, failed */
 
 struct sim_sweep_result {

@@ -139,7 +139,39 @@ START_TEST(a_refused_cell_says_why_and_the_rest_goes_on)
     const char *why =
         json_string_value(json_object_get(json_object_get(cell_of(json, 1), "result"), "why"));
     ck_assert_msg(why != NULL && strstr(why, "1024") != NULL, "%s", why);
+    const json_t *counts = json_object_get(json, "counts");
+    ck_assert_int_eq(json_integer_value(json_object_get(counts, "done")), 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(counts, "refused")), 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(counts, "failed")), 0);
     json_decref(json);
+}
+END_TEST
+
+/* Of all cells refused there is nothing to show: the question could not be asked. */
+START_TEST(a_sweep_of_refused_cells_alone_is_refused_by_the_first)
+{
+    static const char WHY[] = "epsim sweep: all 2 cells are refused, the first: ";
+    const char *folder = test_temp_dir(), *csv = test_join(folder, "cells.csv"),
+               *db = test_join(folder, "cells.db");
+    struct test_output output, again;
+    TEST_EPSIM(&output, "sweep", "--ep", "2", "--mode", "ll", "--tokens", "2000,3000", "--layers",
+               "1", "--csv", csv, "--db", db, "--json");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_str_eq(output.out, "");
+    ck_assert_msg(strncmp(output.err, WHY, sizeof WHY - 1) == 0, "%s", output.err);
+    ck_assert_ptr_nonnull(strstr(output.err, "capacity 2048"));
+    ck_assert_ptr_null(strstr(output.err, "capacity 3072"));
+    ck_assert_ptr_eq(strchr(output.err, '\n'), output.err + output.err_bytes - 1);
+    ck_assert(!test_exists(csv));
+    TEST_EPSIM(&again, "sweep", "--ep", "2", "--mode", "ll", "--tokens", "2000,3000", "--layers",
+               "1", "--db", db); /* Kept as refused, and so refused again. */
+    ck_assert_int_eq(again.status, 2);
+    ck_assert_str_eq(again.err, output.err);
+    TEST_EPSIM(&output, "sweep", "--machine", "nowhere", "--batch", "8");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_str_eq(output.out, "");
+    ck_assert_msg(strncmp(output.err, "epsim sweep: machine nowhere: unknown; there are ", 49) == 0,
+                  "%s", output.err); /* One cell needs no count. */
 }
 END_TEST
 
@@ -192,6 +224,26 @@ START_TEST(cells_of_an_edited_machine_file_are_played_again)
     json_t *second = SWEEP("--ep", "2", "--machine", machine, "--db", path);
     ck_assert_uint_eq(kept_in(second), 0);
     ck_assert_double_gt(number_of(second, 0, "step_us"), number_of(first, 0, "step_us"));
+    json_decref(first);
+    json_decref(second);
+}
+END_TEST
+
+START_TEST(cells_of_edited_weights_are_played_again)
+{
+    const char *folder = test_temp_dir();
+    const char *path = test_join(folder, "sweep.db");
+    const char *weights = test_write_text(folder, "w.json", "[[9,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]]");
+    json_t *first = SWEEP("--model", "toy-16x2", "--ep", "2", "--eplb", "18", "--eplb-weights",
+                          weights, "--db", path);
+    json_decref(first);
+    first = SWEEP("--model", "toy-16x2", "--ep", "2", "--eplb", "18", "--eplb-weights", weights,
+                  "--db", path);
+    ck_assert_uint_eq(kept_in(first), 1);
+    test_write_text(folder, "w.json", "[[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,9]]");
+    json_t *second = SWEEP("--model", "toy-16x2", "--ep", "2", "--eplb", "18", "--eplb-weights",
+                           weights, "--db", path);
+    ck_assert_uint_eq(kept_in(second), 0);
     json_decref(first);
     json_decref(second);
 }
@@ -334,9 +386,11 @@ Suite *sweep_suite(void)
     tcase_add_test(tcase, a_cell_is_what_run_says_of_its_settings);
     tcase_add_test(tcase, threads_do_not_change_a_result);
     tcase_add_test(tcase, a_refused_cell_says_why_and_the_rest_goes_on);
+    tcase_add_test(tcase, a_sweep_of_refused_cells_alone_is_refused_by_the_first);
     tcase_add_test(tcase, a_sweep_goes_on_where_it_stopped);
     tcase_add_test(tcase, cells_kept_make_the_same_csv);
     tcase_add_test(tcase, cells_of_an_edited_machine_file_are_played_again);
+    tcase_add_test(tcase, cells_of_edited_weights_are_played_again);
     tcase_add_test(tcase, advice_names_the_best_and_what_another_choice_costs);
     tcase_add_test(tcase, a_cell_whose_cache_does_not_fit_is_no_advice);
     tcase_add_test(tcase, redundancy_is_an_axis_and_eases_a_hot_expert);

@@ -105,7 +105,7 @@ static void interrupt(int signal_number)
 static void digest_cell(const struct sim_settings *settings, char digest[17])
 {
     const char *const names[] = {settings->machine, settings->model, settings->routing,
-                                 settings->offsets};
+                                 settings->offsets, settings->eplb_weights};
     char err[256];
     uint64_t files = 0;
 
@@ -311,6 +311,25 @@ static int play(const struct command_line *line, struct sweeping *sweeping, cons
     return EXIT_OK;
 }
 
+/* EXIT_OK where a cell has figures to show; otherwise what the sweep comes to, with err: no cell
+ * could be asked, or (rather said, where there is one) none was finished. */
+static int judge(struct sweeping *sweeping)
+{
+    const struct sweep_table *table = &sweeping->table;
+    uint32_t counts[SIM_SWEEP_STATES], first = 0;
+    char before[64] = "";
+
+    sweep_count(table, counts);
+    if (counts[SIM_SWEEP_DONE] > 0) return EXIT_OK;
+    const bool failed = counts[SIM_SWEEP_FAILED] > 0;
+    while (failed && table->cells[first].state != SIM_SWEEP_FAILED) first++;
+    if (table->cell_count > 1)
+        snprintf(before, sizeof before, "all %" PRIu32 " cells %s, the first: ", table->cell_count,
+                 failed ? "failed or are refused" : "are refused");
+    snprintf(sweeping->err, sizeof sweeping->err, "%s%s", before, sweep_why(table, first));
+    return failed ? EXIT_ENVIRONMENT : EXIT_USAGE;
+}
+
 static int show(const struct command_line *line, struct sweeping *sweeping,
                 const struct sim_goal *goal, const char *command)
 {
@@ -363,6 +382,7 @@ int cmd_sweep(int argc, char **argv)
         return command_fail(&spec, EXIT_USAGE,
                             "--advise: must be one of latency, throughput, memory, cost");
     status = build_grid(&line, &sweeping) != 0 ? EXIT_USAGE : play(&line, &sweeping, command);
+    if (status == EXIT_OK) status = judge(&sweeping);
     if (status == EXIT_OK) status = show(&line, &sweeping, goal, command);
     if (status != EXIT_OK) command_fail_line(&line, status, sweeping.err);
     trace_db_close(sweeping.db);

@@ -28,6 +28,9 @@ double sweep_number(const struct sweep_table *table, uint32_t cell, const char *
 /* Does the KV cache of the cell's requests fit beside the weights and buffers? */
 bool sweep_fits(const struct sweep_table *table, uint32_t cell);
 
+/* How many cells have each state. */
+void sweep_count(const struct sweep_table *table, uint32_t counts[SIM_SWEEP_STATES]);
+
 /* Why a cell was refused or failed; "" when it was neither. */
 const char *sweep_why(const struct sweep_table *table, uint32_t cell);
 

@@ -10,7 +10,11 @@
 
 json_t *sweep_json(const struct sweep_table *table)
 {
-    json_t *json = json_object(), *cells = json_array(), *axes = json_object();
+    json_t *json = json_object(), *cells = json_array(), *axes = json_object(),
+           *counts = json_object();
+    uint32_t states[SIM_SWEEP_STATES];
+
+    sweep_count(table, states);
 
     for (uint32_t a = 0; a < table->grid.axis_count; a++) {
         json_t *values = json_array();
@@ -30,7 +34,11 @@ json_t *sweep_json(const struct sweep_table *table)
         json_object_set(cell, "result", table->cells[c].summary);
         json_array_append_new(cells, cell);
     }
+    for (int s = 0; s < SIM_SWEEP_STATES; s++)
+        json_object_set_new(counts, sim_sweep_state_name((enum sim_sweep_state)s),
+                            json_integer(states[s]));
     json_object_set_new(json, "model", json_string(table->grid.base.model));
+    json_object_set_new(json, "counts", counts);
     json_object_set_new(json, "axes", axes);
     json_object_set_new(json, "cells", cells);
     return json;

@@ -159,17 +159,22 @@ static bool all_whole(const struct sweep_table *table)
     return true;
 }
 
+void sweep_count(const struct sweep_table *table, uint32_t counts[SIM_SWEEP_STATES])
+{
+    memset(counts, 0, SIM_SWEEP_STATES * sizeof *counts);
+    for (uint32_t c = 0; c < table->cell_count; c++) counts[table->cells[c].state]++;
+}
+
 void sweep_print(const struct sweep_table *table)
 {
-    uint32_t states[3] = {0, 0, 0}, reused = 0;
+    uint32_t states[SIM_SWEEP_STATES], reused = 0;
 
-    for (uint32_t c = 0; c < table->cell_count; c++) {
-        states[table->cells[c].state]++;
-        reused += table->cells[c].reused;
-    }
+    sweep_count(table, states);
+    for (uint32_t c = 0; c < table->cell_count; c++) reused += table->cells[c].reused;
     printf("sweep     %s, %" PRIu32 " cells: %" PRIu32 " done, %" PRIu32 " refused, %" PRIu32
            " failed; %" PRIu32 " kept from before\n",
-           table->grid.base.model, table->cell_count, states[0], states[1], states[2], reused);
+           table->grid.base.model, table->cell_count, states[SIM_SWEEP_DONE],
+           states[SIM_SWEEP_REFUSED], states[SIM_SWEEP_FAILED], reused);
     puts(
         "times are modelled: slowest rank, median over steps, mean over layers. NVLink, NIC: bytes "
         "of one\nstep, all ranks. rank: memory of a rank's weights and buffers; KV room: what that "
