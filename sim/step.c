@@ -145,7 +145,7 @@ static void note_attention(struct sim_step *step)
 {
     const struct sim_plan *plan = step->plan;
     const struct fabric_attention *table = &plan->machine.attention;
-    char text[256];
+    char text[320];
     if (step->prefill || table->rows == 0 || strcmp(plan->settings.attention, "auto") != 0 ||
         strcmp(table->model, plan->model.name) == 0)
         return;
