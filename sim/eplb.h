@@ -42,7 +42,8 @@ struct sim_eplb {
 };
 
 /* Place every layer. shape.experts must be weights->experts. 0; -1 with "--OPTION: value: what is
- * allowed", by the names of sim/settings.h; -2 with err (memory). *eplb is written only on success. */
+ * allowed", by the names of sim/settings.h; -2 with err (memory). *eplb is written only on success.
+ */
 int sim_eplb_open(const struct sim_eplb_weights *weights, const struct ref_eplb_shape *shape,
                   struct sim_eplb *eplb, char *err, size_t err_len);
 void sim_eplb_close(struct sim_eplb *eplb); /* Safe on a zeroed struct. */
