@@ -37,13 +37,17 @@ static const struct command_spec spec = {
     .options = options,
 };
 
-/* A backend that cannot even be opened is a report of one line. */
+/* A backend that cannot even be opened is the one line of complaint: there is nothing to report.
+ * Programs get it as a report, like every other failure. */
 static int report_unopened(const struct command_line *line, const char *backend, const char *err)
 {
     struct sim_verify_report *report = (struct sim_verify_report *)calloc(1, sizeof *report);
-    if (report == NULL) return command_fail(&spec, EXIT_ENVIRONMENT, err);
-    (void)sim_verify_note(report, "", err);
     (void)command_fail(&spec, EXIT_ENVIRONMENT, err);
+    if (report == NULL || !line->json) {
+        free(report);
+        return EXIT_ENVIRONMENT;
+    }
+    (void)sim_verify_note(report, "", err);
     const int status = report_verify(line, backend, report, NULL);
     free(report);
     return status;
@@ -129,7 +133,10 @@ int cmd_verify(int argc, char **argv)
         return command_fail(&spec, EXIT_USAGE, err);
     if (strcmp(name, "ref") != 0) {
         const int found = sim_backend_choose(&line.settings, &choice, err, sizeof err);
-        if (found == SIM_BACKEND_UNKNOWN) return command_fail(&spec, EXIT_USAGE, err);
+        if (found == SIM_BACKEND_UNKNOWN) { /* "none", which runs take, has nothing to verify. */
+            snprintf(err, sizeof err, "--backend: %.200s: must be ref, cuda or PATH.so", name);
+            return command_fail(&spec, EXIT_USAGE, err);
+        }
         if (found != 0 && command_line_flag(&line, "record") != NULL)
             return command_fail(&spec, EXIT_ENVIRONMENT, err);
         if (found != 0) return report_unopened(&line, name, err);
