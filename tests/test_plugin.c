@@ -52,7 +52,7 @@ START_TEST(a_backend_alone_is_asked_the_named_cases)
     setenv("EPSIM_BREAK", "refuse", 1); /* All of them take half a minute. */
     TEST_EPSIM(&output, "verify", "--backend", plugin("broken"));
     ck_assert_int_eq(output.status, 3);
-    ck_assert_msg(strstr(output.out, "open: no GPU of?mine here") != NULL, "%s", output.out);
+    ck_assert_msg(strstr(output.err, "open: no GPU of?mine here") != NULL, "%s", output.err);
 }
 END_TEST
 

@@ -239,7 +239,7 @@ START_TEST(what_cannot_be_asked_is_one_line_and_status_2)
     REPLAY(&output, folder, "--db", db, "--layers", "3");
     assert_refused(&output, "--layers: 3");
     REPLAY(&output, folder, "--db", db, "--batch", "1,2,3");
-    assert_refused(&output, "--tokens");
+    assert_refused(&output, "--batch: more than 2 numbers");
     REPLAY(&output, folder, "--db", db, "--steps", "-1");
     assert_refused(&output, "--steps: -1");
     REPLAY(&output, folder, "--db", db, "--scenario", test_join(folder, "none.yaml"));
