@@ -1,4 +1,4 @@
-/* traces/db.c - see db.h: opening, locking, runs and transactions. */
+/* traces/db.c - the database as a whole: opening it, the writer's lock, its runs. */
 #include "traces/db.h"
 
 #include <assert.h>
@@ -16,40 +16,12 @@
 #include "traces/db_private.h"
 #include "traces/text.h"
 
-#define NS_PER_S UINT64_C(1000000000)
 #define NS_PER_MS UINT64_C(1000000)
 
 /* The byte that a writer locks for as long as it has the file open. SQLite's own locks lie at
  * 2^30 and above, and are let go between two steps: without a lock of ours a second run would
  * slip in there, and each could starve the other in the middle. Readers do not look at it. */
 enum { WRITER_LOCK_BYTE = (1 << 30) - 4096, LOCK_POLL_MS = 20 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    const int status = clock_gettime(CLOCK_MONOTONIC, &now);
-    assert(status == 0);
-    (void)status;
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
-}
-
-static int fail_sqlite(struct trace_db *db, const char *what, char *err, size_t err_len)
-{
-    const int code = sqlite3_errcode(db->sqlite);
-    if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
-        return trace_fail(err, err_len, "%s: in use by another program", db->path);
-    /* SQLITE_ERROR: a statement of ours does not fit the tables that are there. */
-    db->broken = code == SQLITE_NOTADB || code == SQLITE_CORRUPT || code == SQLITE_ERROR;
-    if (code == SQLITE_NOTADB) what = "not an epsim database";
-    return trace_fail(err, err_len, "%s: %s: %s", db->path, what, sqlite3_errmsg(db->sqlite));
-}
-
-static int execute(struct trace_db *db, const char *sql, const char *what, char *err,
-                   size_t err_len)
-{
-    if (sqlite3_exec(db->sqlite, sql, NULL, NULL, NULL) == SQLITE_OK) return 0;
-    return fail_sqlite(db, what, err, err_len);
-}
 
 /* The single integer that sql answers. */
 static int query_int(struct trace_db *db, const char *sql, int64_t *value, char *err,
@@ -61,7 +33,7 @@ static int query_int(struct trace_db *db, const char *sql, int64_t *value, char 
     if (status == SQLITE_ROW)
         *value = sqlite3_column_int64(statement, 0);
     else
-        fail_sqlite(db, "cannot read it", err, err_len);
+        trace_db_fail(db, "cannot read it", err, err_len);
     sqlite3_finalize(statement);
     return status == SQLITE_ROW ? 0 : -1;
 }
@@ -79,7 +51,7 @@ static int lock_file(struct trace_db *db, uint32_t wait_ms, char *err, size_t er
     if (fstat(db->lock_fd, &status) != 0 || !S_ISREG(status.st_mode))
         return trace_fail(err, err_len, "%s: is not a regular file", db->path);
 
-    const uint64_t start_ns = now_ns();
+    const uint64_t start_ns = trace_db_now_ns();
     for (;;) {
         /* Locks of the open file description: not lost when SQLite closes a descriptor of its
          * own on this file, and in force between two threads of one process. */
@@ -95,7 +67,7 @@ static int lock_file(struct trace_db *db, uint32_t wait_ms, char *err, size_t er
             db->created = created; /* Only now: nobody else is at work in it. */
             return 0;
         }
-        if (now_ns() - start_ns >= wait_ms * NS_PER_MS)
+        if (trace_db_now_ns() - start_ns >= wait_ms * NS_PER_MS)
             return trace_fail(err, err_len, "%s: another run is writing it (waited %u ms)",
                               db->path, wait_ms);
         const struct timespec nap = {0, (long)(LOCK_POLL_MS * NS_PER_MS)};
@@ -138,17 +110,17 @@ static int open_sqlite(struct trace_db *db, uint32_t wait_ms, char *err, size_t 
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
     /* synchronous = NORMAL: a killed process loses nothing committed; a power cut at the wrong
      * moment may cost the run, which can be repeated. FULL would sync twice as often. */
-    return execute(db,
-                   "PRAGMA trusted_schema = OFF; PRAGMA cache_size = -65536;"
-                   "PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY",
-                   "cannot set it up", err, err_len);
+    return trace_db_execute(db,
+                            "PRAGMA trusted_schema = OFF; PRAGMA cache_size = -65536;"
+                            "PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY",
+                            "cannot set it up", err, err_len);
 }
 
 /* Make the tables in an empty file, or make sure that they are ours. */
 static int make_or_check_schema(struct trace_db *db, char *err, size_t err_len)
 {
     int64_t version = 0, objects = 0, ours = 0, last = 0;
-    if (execute(db, "BEGIN IMMEDIATE", "cannot lock it", err, err_len) != 0) return -1;
+    if (trace_db_execute(db, "BEGIN IMMEDIATE", "cannot lock it", err, err_len) != 0) return -1;
     if (query_int(db, "PRAGMA user_version", &version, err, err_len) != 0 ||
         query_int(db, "SELECT count(*) FROM sqlite_schema", &objects, err, err_len) != 0 ||
         query_int(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'run'", &ours, err,
@@ -164,7 +136,7 @@ static int make_or_check_schema(struct trace_db *db, char *err, size_t err_len)
     /* A file from before a table was added gets that table. */
     assert(strcmp(embedded_schema[0].name, "schema") == 0);
     if ((version == 0 || ours > 0) &&
-        execute(db, embedded_schema[0].text, "cannot make the tables", err, err_len) != 0)
+        trace_db_execute(db, embedded_schema[0].text, "cannot make the tables", err, err_len) != 0)
         return -1;
     if ((version == 0 || ours > 0) &&
         query_int(db, "SELECT coalesce(max(run), 0) FROM run", &last, err, err_len) != 0)
@@ -178,9 +150,9 @@ static int make_or_check_schema(struct trace_db *db, char *err, size_t err_len)
     if (version == 0) {
         char pragma[64];
         snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", TRACE_DB_VERSION);
-        if (execute(db, pragma, "cannot set its version", err, err_len) != 0) return -1;
+        if (trace_db_execute(db, pragma, "cannot set its version", err, err_len) != 0) return -1;
     }
-    return execute(db, "COMMIT", "cannot commit", err, err_len);
+    return trace_db_execute(db, "COMMIT", "cannot commit", err, err_len);
 }
 
 static int prepare_inserts(struct trace_db *db, char *err, size_t err_len)
@@ -189,7 +161,7 @@ static int prepare_inserts(struct trace_db *db, char *err, size_t err_len)
         const char *sql = trace_db_insert_sql((enum trace_db_table)i);
         if (sqlite3_prepare_v3(db->sqlite, sql, -1, SQLITE_PREPARE_PERSISTENT, &db->inserts[i],
                                NULL) != SQLITE_OK)
-            return fail_sqlite(db, "not an epsim database", err, err_len);
+            return trace_db_fail(db, "not an epsim database", err, err_len);
     }
     return 0;
 }
@@ -240,40 +212,12 @@ void trace_db_close(struct trace_db *db)
     free(db);
 }
 
-int trace_db_begin(struct trace_db *db, char *err, size_t err_len)
-{
-    assert(db != NULL && db->sqlite != NULL);
-    if (!sqlite3_get_autocommit(db->sqlite)) return 0;
-    if (execute(db, "BEGIN IMMEDIATE", "cannot begin", err, err_len) != 0) return -1;
-    db->begin_ns = now_ns();
-    db->rows_unlooked = 0;
-    return 0;
-}
-
-/* Commit what is open. Where readers are in the way for longer than the wait, the rows stay in
- * the open transaction and the next commit takes them along, unless this is the last one. */
-static int commit(struct trace_db *db, bool last, char *err, size_t err_len)
-{
-    if (sqlite3_get_autocommit(db->sqlite)) return 0;
-    assert(db->begin_ns > 0);
-    const int status = sqlite3_exec(db->sqlite, "COMMIT", NULL, NULL, NULL);
-    if (status == SQLITE_OK) return 0;
-    if (status == SQLITE_BUSY && !last) return 0;
-    return fail_sqlite(db, "cannot commit", err, err_len);
-}
-
-int trace_db_commit_if_long(struct trace_db *db, char *err, size_t err_len)
-{
-    if (now_ns() - db->begin_ns < NS_PER_S) return 0;
-    return commit(db, false, err, err_len);
-}
-
 /* Run a statement whose parameters are bound, and finalize it. */
 static int run_statement(struct trace_db *db, sqlite3_stmt *statement, char *err, size_t err_len)
 {
     assert(statement != NULL);
     const int status = sqlite3_step(statement);
-    if (status != SQLITE_DONE) fail_sqlite(db, "run", err, err_len);
+    if (status != SQLITE_DONE) trace_db_fail(db, "run", err, err_len);
     sqlite3_finalize(statement);
     return status == SQLITE_DONE ? 0 : -1;
 }
@@ -282,7 +226,7 @@ static sqlite3_stmt *prepare(struct trace_db *db, const char *sql, char *err, si
 {
     sqlite3_stmt *statement = NULL;
     if (sqlite3_prepare_v2(db->sqlite, sql, -1, &statement, NULL) != SQLITE_OK)
-        fail_sqlite(db, "not an epsim database", err, err_len);
+        trace_db_fail(db, "not an epsim database", err, err_len);
     return statement;
 }
 
@@ -321,9 +265,9 @@ int trace_db_begin_run(struct trace_db *db, const struct trace_run *settings, ui
         (void)sqlite3_exec(db->sqlite, "ROLLBACK", NULL, NULL, NULL);
         return trace_fail(err, err_len, "%s: run: its runs are not numbered from 1", db->path);
     }
-    if (commit(db, true, err, err_len) != 0) return -1;
+    if (trace_db_commit(db, true, err, err_len) != 0) return -1;
     db->run = (uint64_t)number;
-    db->run_start_ns = now_ns();
+    db->run_start_ns = trace_db_now_ns();
     if (run != NULL) *run = db->run;
     return 0;
 }
@@ -339,19 +283,20 @@ int trace_db_step_done(struct trace_db *db, uint64_t step, char *err, size_t err
     sqlite3_bind_int64(update, 1, (sqlite3_int64)step);
     sqlite3_bind_int64(update, 2, (sqlite3_int64)db->run);
     if (run_statement(db, update, err, err_len) != 0) return -1;
-    return commit(db, false, err, err_len);
+    return trace_db_commit(db, false, err, err_len);
 }
 
 /* The indices of the two tables that are written too fast for one. */
 static int make_indices(struct trace_db *db, char *err, size_t err_len)
 {
     if (db->filled[TRACE_DB_SPAN] &&
-        execute(db, "CREATE INDEX IF NOT EXISTS span_by_layer ON span (run, step, layer)",
-                "cannot index", err, err_len) != 0)
+        trace_db_execute(db, "CREATE INDEX IF NOT EXISTS span_by_layer ON span (run, step, layer)",
+                         "cannot index", err, err_len) != 0)
         return -1;
     if (db->filled[TRACE_DB_MESSAGE] &&
-        execute(db, "CREATE INDEX IF NOT EXISTS message_by_layer ON message (run, step, layer)",
-                "cannot index", err, err_len) != 0)
+        trace_db_execute(
+            db, "CREATE INDEX IF NOT EXISTS message_by_layer ON message (run, step, layer)",
+            "cannot index", err, err_len) != 0)
         return -1;
     return 0;
 }
@@ -365,11 +310,11 @@ int trace_db_end_run(struct trace_db *db, const char *digest, char *err, size_t 
         db, "UPDATE run SET complete = 1, digest = ?1, wall_ns = ?2 WHERE run = ?3", err, err_len);
     if (update == NULL) return -1;
     sqlite3_bind_text(update, 1, digest, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(update, 2, (sqlite3_int64)(now_ns() - db->run_start_ns));
+    sqlite3_bind_int64(update, 2, (sqlite3_int64)(trace_db_now_ns() - db->run_start_ns));
     sqlite3_bind_int64(update, 3, (sqlite3_int64)db->run);
     if (run_statement(db, update, err, err_len) != 0) return -1;
     if (make_indices(db, err, err_len) != 0) return -1;
-    if (commit(db, true, err, err_len) != 0) return -1;
+    if (trace_db_commit(db, true, err, err_len) != 0) return -1;
     db->run = 0;
     memset(db->filled, 0, sizeof db->filled);
     return 0;

@@ -1,4 +1,5 @@
-/* traces/db_private.h - what db.c (runs and transactions) and db_rows.c (rows) share. */
+/* traces/db_private.h - an open database, for db.c (the file and its runs), db_rows.c (rows) and
+ * what both stand on, db_transaction.c. */
 #ifndef TRACES_DB_PRIVATE_H
 #define TRACES_DB_PRIVATE_H
 
@@ -48,10 +49,25 @@ struct trace_db {
 const char *trace_db_insert_sql(enum trace_db_table table);
 const char *trace_db_table_name(enum trace_db_table table);
 
+/* Nanoseconds of the monotonic clock. */
+uint64_t trace_db_now_ns(void);
+
+/* "FILE: what: why" in err after a call of SQLite's failed, and db->broken if the file is not ours.
+ * Returns -1. */
+int trace_db_fail(struct trace_db *db, const char *what, char *err, size_t err_len);
+
+/* Run statements that answer nothing. 0, or -1 with err, where what says what was not possible. */
+int trace_db_execute(struct trace_db *db, const char *sql, const char *what, char *err,
+                     size_t err_len);
+
 /* Begin a transaction unless one is open. */
 int trace_db_begin(struct trace_db *db, char *err, size_t err_len);
 
-/* Commit if the open transaction has lasted a second. */
+/* Commit what is open. Where readers are in the way for longer than the wait, the rows stay in
+ * the open transaction and the next commit takes them along, unless this is the last one. */
+int trace_db_commit(struct trace_db *db, bool last, char *err, size_t err_len);
+
+/* The same, not for the last time, if the open transaction has lasted a second. */
 int trace_db_commit_if_long(struct trace_db *db, char *err, size_t err_len);
 
 #ifdef __cplusplus
