@@ -1,4 +1,4 @@
-/* sim/capture.c - the tensors of one case, and its settings. */
+/* sim/capture.c - the tensors of one case, in memory and on disk, and its settings. */
 #include "sim/capture.h"
 #include <assert.h>
 #include <inttypes.h>
@@ -6,8 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "ref/quantise.h"
 
 enum { CASE_TEXT_MAX = 1 << 16, EXPERTS_MAX = 4096, SMS_MAX = 512, SMS_DEFAULT = 20 };
+
+static const struct sim_ll_tag ll_tags[SIM_LL_TAGS] = {
+    {"bf16", REF_RECIPE_BF16, 2, 0},
+    {"fp8", REF_RECIPE_LL, 1, 128},
+    {"fp8r", REF_RECIPE_LL_ROUND, 1, 128},
+    {"ue8m0", REF_RECIPE_LL_UE8M0, 1, 512},
+};
+
+const struct sim_ll_tag *sim_ll_tag(uint32_t index)
+{
+    assert(index < SIM_LL_TAGS);
+    return &ll_tags[index];
+}
 
 const struct sim_tensor *sim_capture_find(const struct sim_capture *capture, uint32_t rank,
                                           const char *name)
@@ -59,6 +73,21 @@ void *sim_capture_add(struct sim_capture *capture, uint32_t rank, const char *na
     tensor->data = (const uint8_t *)data;
     tensor->owned = data;
     return data;
+}
+
+int sim_capture_add_rows(struct sim_capture *capture, uint32_t rank, const char *name,
+                         enum trace_dtype dtype, const void *flat, uint64_t first, uint64_t end,
+                         uint64_t columns, char *err, size_t err_len)
+{
+    const uint64_t shape[2] = {end - first, columns};
+    const uint64_t row_bytes = (columns > 0 ? columns : 1) * trace_dtype_bytes(dtype);
+
+    assert(first <= end && (flat != NULL || first == end));
+    void *data =
+        sim_capture_add(capture, rank, name, dtype, columns > 0 ? 2 : 1, shape, err, err_len);
+    if (data == NULL) return -1;
+    memcpy(data, (const uint8_t *)flat + first * row_bytes, (end - first) * row_bytes);
+    return 0;
 }
 
 int sim_capture_open(const char *name, const struct sim_case *settings, struct sim_capture *capture,

@@ -16,6 +16,16 @@
 
 enum { SIM_TENSOR_NAME_MAX = 48, SIM_CASE_NAME_MAX = 256, SIM_TENSOR_AXES_MAX = 4 };
 
+/* The four ways in which low latency dispatches, in the order of the format. */
+struct sim_ll_tag {
+    const char *name; /* "bf16", "fp8", "fp8r", "ue8m0" */
+    uint32_t recipe;  /* enum ref_recipe. */
+    uint32_t payload_bytes;
+    uint32_t scale_channels; /* Channels that one word of scales covers; 0 = no scales. */
+};
+enum { SIM_LL_TAGS = 4 };
+const struct sim_ll_tag *sim_ll_tag(uint32_t index);
+
 struct sim_tensor {
     char name[SIM_TENSOR_NAME_MAX];
     enum trace_dtype dtype;
@@ -90,6 +100,12 @@ const struct sim_tensor *sim_capture_find(const struct sim_capture *capture, uin
 void *sim_capture_add(struct sim_capture *capture, uint32_t rank, const char *name,
                       enum trace_dtype dtype, uint32_t axes, const uint64_t *shape, char *err,
                       size_t err_len);
+
+/* Add a copy of rows [first, end) of a flat array of [rows][columns] elements as a tensor of two
+ * axes, or of one when columns is 0. 0, or -1 with err (memory). */
+int sim_capture_add_rows(struct sim_capture *capture, uint32_t rank, const char *name,
+                         enum trace_dtype dtype, const void *flat, uint64_t first, uint64_t end,
+                         uint64_t columns, char *err, size_t err_len);
 
 /* Write one rank's tensors to path with the metadata of another capture's rank. */
 int sim_capture_write(const struct sim_capture *capture, uint32_t rank,

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "sim/expect.h"
+#include "sim/capture.h"
 
 enum kind {
     BY_TOKEN,   /* A row per token of the rank. */

@@ -8,35 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "ref/quantise.h"
-
-static const struct sim_ll_tag ll_tags[SIM_LL_TAGS] = {
-    {"bf16", REF_RECIPE_BF16, 2, 0},
-    {"fp8", REF_RECIPE_LL, 1, 128},
-    {"fp8r", REF_RECIPE_LL_ROUND, 1, 128},
-    {"ue8m0", REF_RECIPE_LL_UE8M0, 1, 512},
-};
-
-const struct sim_ll_tag *sim_ll_tag(uint32_t index)
-{
-    assert(index < SIM_LL_TAGS);
-    return &ll_tags[index];
-}
-
-int sim_expect_slice(struct sim_capture *results, uint32_t rank, const char *name,
-                     enum trace_dtype dtype, const void *flat, uint64_t first, uint64_t end,
-                     uint64_t columns, char *err, size_t err_len)
-{
-    const uint64_t shape[2] = {end - first, columns};
-    const uint64_t row_bytes = (columns > 0 ? columns : 1) * trace_dtype_bytes(dtype);
-    void *data =
-        sim_capture_add(results, rank, name, dtype, columns > 0 ? 2 : 1, shape, err, err_len);
-
-    assert(first <= end);
-    if (data == NULL) return -1;
-    memcpy(data, (const uint8_t *)flat + first * row_bytes, (end - first) * row_bytes);
-    return 0;
-}
+#include "sim/expect_parts.h"
 
 /* Is this one of the tensors that a case may give? */
 static bool is_input(const struct sim_inputs *inputs, const struct sim_expect_options *options,

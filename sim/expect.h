@@ -11,16 +11,6 @@
 #include "sim/capture.h"
 #include "sim/inputs.h"
 
-/* The four ways in which low latency dispatches, in the order of the format. */
-struct sim_ll_tag {
-    const char *name; /* "bf16", "fp8", "fp8r", "ue8m0" */
-    uint32_t recipe;  /* enum ref_recipe. */
-    uint32_t payload_bytes;
-    uint32_t scale_channels; /* Channels that one word of scales covers; 0 = no scales. */
-};
-enum { SIM_LL_TAGS = 4 };
-const struct sim_ll_tag *sim_ll_tag(uint32_t index);
-
 /* What of the case's own to take as it is, where the case brings it. */
 struct sim_expect_options {
     bool own_fp8;        /* x_fp8 and x_scales; otherwise they are made from x (py_cuda). What is
@@ -43,23 +33,5 @@ typedef void (*sim_expect_progress_fn)(void *context, uint64_t done, uint64_t ca
 int sim_expect_folder(const char *in_folder, const char *out_folder,
                       sim_expect_progress_fn progress, void *context, uint64_t *cases,
                       uint64_t *files, bool *usage, char *err, size_t err_len);
-
-/* The parts of sim_expect: one mode each, after the inputs were copied. */
-int sim_expect_ll(const struct sim_capture *capture, const struct sim_inputs *inputs,
-                  const struct sim_expect_options *options, struct sim_capture *results, char *err,
-                  size_t err_len);
-int sim_expect_normal(const struct sim_capture *capture, const struct sim_inputs *inputs,
-                      const struct sim_expect_options *options, struct sim_capture *results,
-                      char *err, size_t err_len);
-
-/* combined BF16 [tokens][hidden] of low latency with LogFMT-10. 0, or -1 (memory). */
-int sim_expect_logfmt(const struct sim_inputs *inputs, const uint16_t *expert_out,
-                      uint16_t *combined);
-
-/* Add a copy of rows [first, end) of a flat array of [rows][columns] elements as a tensor of two
- * axes, or of one when columns is 0. */
-int sim_expect_slice(struct sim_capture *results, uint32_t rank, const char *name,
-                     enum trace_dtype dtype, const void *flat, uint64_t first, uint64_t end,
-                     uint64_t columns, char *err, size_t err_len);
 
 #endif

@@ -6,38 +6,8 @@
 #include "ref/expert.h"
 #include "ref/ll.h"
 #include "ref/quantise.h"
-#include "sim/expect.h"
-
-struct ll_rows {
-    uint8_t *payload;
-    void *scales;
-    int32_t *src;
-};
-
-static int add_expert(struct sim_capture *results, const struct sim_inputs *inputs,
-                      const struct sim_ll_tag *tag, const struct ll_rows *rows, uint32_t rank,
-                      uint32_t local_expert, char *err, size_t err_len)
-{
-    const uint64_t ranks = results->ranks;
-    const uint64_t expert = (uint64_t)rank * ref_local_experts(&inputs->routing) + local_expert;
-    const uint64_t first = inputs->block_start[expert * ranks];
-    const uint64_t end = inputs->block_start[(expert + 1) * ranks];
-    const bool packed = tag->scale_channels == 512;
-    char name[SIM_TENSOR_NAME_MAX];
-
-    snprintf(name, sizeof(name), "%s.e%" PRIu32 ".x", tag->name, local_expert);
-    if (sim_expect_slice(results, rank, name, tag->payload_bytes == 1 ? TRACE_F8_E4M3 : TRACE_BF16,
-                         rows->payload, first, end, inputs->hidden, err, err_len) != 0)
-        return -1;
-    snprintf(name, sizeof(name), "%s.e%" PRIu32 ".src", tag->name, local_expert);
-    if (sim_expect_slice(results, rank, name, TRACE_I32, rows->src, first, end, 0, err, err_len) !=
-        0)
-        return -1;
-    if (tag->scale_channels == 0) return 0;
-    snprintf(name, sizeof(name), "%s.e%" PRIu32 ".scales", tag->name, local_expert);
-    return sim_expect_slice(results, rank, name, packed ? TRACE_I32 : TRACE_F32, rows->scales,
-                            first, end, inputs->hidden / tag->scale_channels, err, err_len);
-}
+#include "sim/capture_rows.h"
+#include "sim/expect_parts.h"
 
 static int add_layouts(struct sim_capture *results, const struct sim_inputs *inputs,
                        const struct sim_ll_tag *tag, uint32_t rank, char *err, size_t err_len)
@@ -62,8 +32,8 @@ static int add_layouts(struct sim_capture *results, const struct sim_inputs *inp
 
         count[e] = (int32_t)(inputs->block_start[block + ranks] - inputs->block_start[block]);
         snprintf(name, sizeof(name), "%s.e%" PRIu32 ".layout", tag->name, e);
-        if (sim_expect_slice(results, rank, name, TRACE_I64, layout, e * ranks, (e + 1) * ranks, 0,
-                             err, err_len) != 0)
+        if (sim_capture_add_rows(results, rank, name, TRACE_I64, layout, e * ranks, (e + 1) * ranks,
+                                 0, err, err_len) != 0)
             goto free_layout;
     }
     status = 0;
@@ -77,7 +47,6 @@ static int add_combined(struct sim_capture *results, const struct sim_inputs *in
 {
     const char *name = logfmt ? "combined_x_logfmt" : "combined_x";
     uint16_t *combined = (uint16_t *)calloc(inputs->tokens * inputs->hidden + 1, 2);
-    int status = 0;
 
     if (combined == NULL || (logfmt && sim_expect_logfmt(inputs, expert_out, combined) != 0)) {
         snprintf(err, err_len, "%.64s: not enough memory", results->name);
@@ -87,9 +56,8 @@ static int add_combined(struct sim_capture *results, const struct sim_inputs *in
     if (!logfmt)
         ref_ll_combine(&inputs->routing, inputs->hidden, expert_out, inputs->block_start,
                        inputs->scratch, combined);
-    for (uint32_t r = 0; r < results->ranks && status == 0; r++)
-        status = sim_expect_slice(results, r, name, TRACE_BF16, combined, inputs->token_start[r],
-                                  inputs->token_start[r + 1], inputs->hidden, err, err_len);
+    const int status = sim_capture_share(results, inputs, name, TRACE_BF16, combined, true,
+                                         inputs->hidden, err, err_len);
     free(combined);
     return status;
 }
@@ -105,9 +73,10 @@ static int add_expert_out(struct sim_capture *results, const struct sim_inputs *
         char name[SIM_TENSOR_NAME_MAX];
 
         snprintf(name, sizeof(name), "expert_out.e%" PRIu64, e % local);
-        if (sim_expect_slice(results, (uint32_t)(e / local), name, TRACE_BF16, expert_out,
-                             inputs->block_start[e * ranks], inputs->block_start[(e + 1) * ranks],
-                             inputs->hidden, err, err_len) != 0)
+        if (sim_capture_add_rows(results, (uint32_t)(e / local), name, TRACE_BF16, expert_out,
+                                 inputs->block_start[e * ranks],
+                                 inputs->block_start[(e + 1) * ranks], inputs->hidden, err,
+                                 err_len) != 0)
             return -1;
     }
     return 0;
@@ -147,40 +116,40 @@ static int run_tag(const struct sim_capture *capture, const struct sim_inputs *i
                    const struct sim_ll_tag *tag, const struct sim_expect_options *options,
                    struct sim_capture *results, char *err, size_t err_len)
 {
-    const uint32_t local = ref_local_experts(&inputs->routing);
+    const uint64_t local = ref_local_experts(&inputs->routing);
     const uint64_t row_bytes = (uint64_t)inputs->hidden * tag->payload_bytes;
     const uint64_t words = tag->scale_channels > 0 ? inputs->hidden / tag->scale_channels : 0;
-    struct ll_rows rows;
+    uint8_t *payload = (uint8_t *)malloc(inputs->rows * row_bytes + 1);
+    void *scales = malloc(inputs->rows * words * 4 + 1);
+    int32_t *src = (int32_t *)malloc(inputs->rows * sizeof(int32_t) + 1);
     int status = -1;
 
-    rows.payload = (uint8_t *)malloc(inputs->rows * row_bytes + 1);
-    rows.scales = malloc(inputs->rows * words * 4 + 1);
-    rows.src = (int32_t *)malloc(inputs->rows * sizeof(int32_t) + 1);
-    if (rows.payload == NULL || rows.scales == NULL || rows.src == NULL) {
+    if (payload == NULL || scales == NULL || src == NULL) {
         snprintf(err, err_len, "%.64s: not enough memory", results->name);
         goto free_rows;
     }
     const bool packed = tag->scale_channels == 512;
-    const struct ref_ll_rows out = {
-        .payload = rows.payload,
-        .scales = words > 0 && !packed ? (float *)rows.scales : NULL,
-        .scales_ue8m0 = packed ? (uint32_t *)rows.scales : NULL,
-        .src_token = rows.src,
+    const struct ref_ll_rows rows = {
+        .payload = payload,
+        .scales = words > 0 && !packed ? (float *)scales : NULL,
+        .scales_ue8m0 = packed ? (uint32_t *)scales : NULL,
+        .src_token = src,
     };
     ref_ll_dispatch(&inputs->routing, inputs->hidden, tag->recipe, inputs->x, inputs->block_start,
-                    inputs->scratch, &out);
+                    inputs->scratch, &rows);
     status = 0;
     for (uint32_t r = 0; r < results->ranks && status == 0; r++) {
         status = add_layouts(results, inputs, tag, r, err, err_len);
-        for (uint32_t e = 0; e < local && status == 0; e++)
-            status = add_expert(results, inputs, tag, &rows, r, e, err, err_len);
+        for (uint64_t e = 0; e < local && status == 0; e++)
+            status =
+                sim_capture_add_ll_expert(results, inputs, tag, &rows, r * local + e, err, err_len);
     }
     if (status == 0 && tag->recipe == REF_RECIPE_BF16)
-        status = run_expert(capture, inputs, options, rows.payload, results, err, err_len);
+        status = run_expert(capture, inputs, options, payload, results, err, err_len);
 free_rows:
-    free(rows.payload);
-    free(rows.scales);
-    free(rows.src);
+    free(payload);
+    free(scales);
+    free(src);
     return status;
 }
 

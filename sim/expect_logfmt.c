@@ -9,7 +9,7 @@
 #include <string.h>
 #include "ref/bf16.h"
 #include "ref/logfmt.h"
-#include "sim/expect.h"
+#include "sim/expect_parts.h"
 
 struct scratch {
     uint32_t *ranges; /* [hidden / 128] */

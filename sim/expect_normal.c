@@ -7,7 +7,8 @@
 #include "ref/layout.h"
 #include "ref/normal.h"
 #include "ref/quantise.h"
-#include "sim/expect.h"
+#include "sim/capture_rows.h"
+#include "sim/expect_parts.h"
 
 /* One case on its way; err gets the first complaint. */
 struct job {
@@ -27,23 +28,12 @@ static void *reserve(const struct job *job, uint64_t count, size_t element_bytes
     return data;
 }
 
-/* Every rank's tokens (or received rows) of a flat array become that rank's tensor. */
+/* sim_capture_share of the job's results. */
 static int share(const struct job *job, const char *name, enum trace_dtype dtype, const void *flat,
                  bool by_token, uint64_t columns)
 {
-    const struct sim_inputs *inputs = job->inputs;
-
-    for (uint32_t r = 0; r < job->results->ranks; r++) {
-        const uint64_t first =
-            by_token ? inputs->token_start[r] : sim_inputs_rank_row(inputs, SIM_MODE_NORMAL, r);
-        const uint64_t end = by_token ? inputs->token_start[r + 1]
-                                      : sim_inputs_rank_row(inputs, SIM_MODE_NORMAL, r + 1);
-
-        if (sim_expect_slice(job->results, r, name, dtype, flat, first, end, columns, job->err,
-                             job->err_len) != 0)
-            return -1;
-    }
-    return 0;
+    return sim_capture_share(job->results, job->inputs, name, dtype, flat, by_token, columns,
+                             job->err, job->err_len);
 }
 
 /* A table [ranks][rows][columns] of int32 (columns 0: [ranks][rows]), one slab per rank. */
@@ -51,8 +41,8 @@ static int share_table(const struct job *job, const char *name, const int32_t *t
                        uint64_t columns)
 {
     for (uint32_t r = 0; r < job->results->ranks; r++)
-        if (sim_expect_slice(job->results, r, name, TRACE_I32, table, r * rows, (r + 1) * rows,
-                             columns, job->err, job->err_len) != 0)
+        if (sim_capture_add_rows(job->results, r, name, TRACE_I32, table, r * rows, (r + 1) * rows,
+                                 columns, job->err, job->err_len) != 0)
             return -1;
     return 0;
 }

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "ref/ll.h"
 #include "ref/quantise.h"
+#include "sim/capture_rows.h"
 #include "sim/received.h"
 #include "sim/traffic.h"
 
@@ -36,24 +36,12 @@ static struct sim_layer_input layer_input(const struct job *job, uint32_t recipe
     return input;
 }
 
-/* Rows of the tokens of each rank, or of its received rows, become that rank's tensor. */
+/* sim_capture_share of the job's results. */
 static int share(struct job *job, const char *name, enum trace_dtype dtype, const void *flat,
                  bool by_token, uint64_t columns)
 {
-    const struct sim_inputs *inputs = job->inputs;
-    const enum sim_mode mode = job->capture->settings.mode;
-
-    for (uint32_t r = 0; r < job->results->ranks; r++) {
-        const uint64_t first =
-            by_token ? inputs->token_start[r] : sim_inputs_rank_row(inputs, mode, r);
-        const uint64_t end =
-            by_token ? inputs->token_start[r + 1] : sim_inputs_rank_row(inputs, mode, r + 1);
-
-        if (sim_expect_slice(job->results, r, name, dtype, flat, first, end, columns, job->err,
-                             job->err_len) != 0)
-            return -1;
-    }
-    return 0;
+    return sim_capture_share(job->results, job->inputs, name, dtype, flat, by_token, columns,
+                             job->err, job->err_len);
 }
 
 /* The layout of one expert from the backend's own counts: the order of rows is the table's. */
@@ -80,30 +68,15 @@ static int add_ll_layout(struct job *job, const struct sim_ll_tag *tag, uint64_t
 
 static int add_ll_expert(struct job *job, const struct sim_ll_tag *tag, uint64_t expert)
 {
-    const uint32_t local = ref_local_experts(&job->inputs->routing);
-    const uint64_t ranks = job->results->ranks, hidden = job->inputs->hidden;
-    const uint64_t first = job->inputs->block_start[expert * ranks];
-    const uint64_t end = job->inputs->block_start[(expert + 1) * ranks];
-    const struct sim_received *rows = &job->made.received;
-    const uint32_t rank = (uint32_t)(expert / local);
-    char name[SIM_TENSOR_NAME_MAX];
+    const struct sim_received *made = &job->made.received;
+    const struct ref_ll_rows rows = {.payload = made->payload,
+                                     .scales = made->scales,
+                                     .scales_ue8m0 = made->scales_ue8m0,
+                                     .src_token = made->src_token};
 
     if (add_ll_layout(job, tag, expert) != 0) return -1;
-    snprintf(name, sizeof(name), "%s.e%" PRIu64 ".x", tag->name, expert % local);
-    if (sim_expect_slice(job->results, rank, name,
-                         tag->payload_bytes == 1 ? TRACE_F8_E4M3 : TRACE_BF16, rows->payload, first,
-                         end, hidden, job->err, job->err_len) != 0)
-        return -1;
-    snprintf(name, sizeof(name), "%s.e%" PRIu64 ".src", tag->name, expert % local);
-    if (sim_expect_slice(job->results, rank, name, TRACE_I32, rows->src_token, first, end, 0,
-                         job->err, job->err_len) != 0)
-        return -1;
-    if (tag->scale_channels == 0) return 0;
-    const bool packed = rows->scales_ue8m0 != NULL;
-    snprintf(name, sizeof(name), "%s.e%" PRIu64 ".scales", tag->name, expert % local);
-    return sim_expect_slice(job->results, rank, name, packed ? TRACE_I32 : TRACE_F32,
-                            packed ? (const void *)rows->scales_ue8m0 : (const void *)rows->scales,
-                            first, end, hidden / tag->scale_channels, job->err, job->err_len);
+    return sim_capture_add_ll_expert(job->results, job->inputs, tag, &rows, expert, job->err,
+                                     job->err_len);
 }
 
 static int add_ll_counts(struct job *job, const struct sim_ll_tag *tag)

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "sim/diff.h"
-#include "sim/expect.h"
+#include "sim/capture.h"
 #include "sim/verify.h"
 #include "tools/commands.h"
 #include "tools/diff_totals.h"
