@@ -283,6 +283,13 @@ void sim_measured_free(struct sim_measured *measured)
     memset(measured, 0, sizeof *measured);
 }
 
+int sim_measured_refuse(const struct sim_measured_row *row, const char *why, char *err,
+                        size_t err_len)
+{
+    snprintf(err, err_len, "row %s (line %" PRIu32 "): %s", row->id, row->line, why);
+    return -1;
+}
+
 const char *sim_measured_kind_name(enum sim_measured_kind kind)
 {
     static const char *const names[] = {"calibrate", "expert_compute", "attention"};

@@ -43,6 +43,10 @@ struct sim_measured {
 int sim_measured_read(const char *path, struct sim_measured *measured, char *err, size_t err_len);
 void sim_measured_free(struct sim_measured *measured); /* Safe on a zeroed struct. */
 
+/* "row ID (line N): why" in err, of a row that was read but cannot be answered. Returns -1. */
+int sim_measured_refuse(const struct sim_measured_row *row, const char *why, char *err,
+                        size_t err_len);
+
 const char *sim_measured_kind_name(enum sim_measured_kind kind); /* Static. */
 
 #endif

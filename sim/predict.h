@@ -34,9 +34,4 @@ struct sim_predict_options {
 int sim_predict(const struct sim_measured *measured, const struct sim_predict_options *options,
                 uint64_t *predicted_ps, uint64_t *floor_ps, char *err, size_t err_len);
 
-/* The machines of all rows, loaded once each, with the row's stack selected: out[i] for row i.
- * *pool holds them; free it. An unknown machine is an error, an unknown stack is not. */
-int sim_predict_machines(const struct sim_measured *measured, struct fabric_machine **pool,
-                         const struct fabric_machine **out, char *err, size_t err_len);
-
 #endif

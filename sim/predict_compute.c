@@ -1,8 +1,7 @@
 /* sim/predict_compute.c - measured rows of experts and attention into work, work into time. */
-#include "sim/predict_compute.h"
+#include "sim/predict_parts.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,23 +24,19 @@ enum {
 };
 #define PS_PER_S UINT64_C(1000000000000)
 
-static int refuse(const struct sim_measured_row *row, const char *why, char *err, size_t err_len)
-{
-    snprintf(err, err_len, "row %s (line %" PRIu32 "): %s", row->id, row->line, why);
-    return -1;
-}
-
 static int check_experts(const struct sim_measured_row *row, char *err, size_t err_len)
 {
     if (row->ep < 1 || row->experts < row->ep || row->experts > SIM_EXPERTS_MAX ||
         row->experts % row->ep != 0)
-        return refuse(row, "experts: a multiple of ep, at most 4096", err, err_len);
+        return sim_measured_refuse(row, "experts: a multiple of ep, at most 4096", err, err_len);
     if (row->hidden < 128 || row->hidden > 65536 || row->moe_inter < 1 || row->moe_inter > 65536)
-        return refuse(row, "hidden and moe_inter: 128 and 1 up to 65536", err, err_len);
+        return sim_measured_refuse(row, "hidden and moe_inter: 128 and 1 up to 65536", err,
+                                   err_len);
     if (row->tokens < 1 || row->tokens > 1 << 20 || row->topk < 1 || row->topk > row->experts)
-        return refuse(row, "tokens_per_rank: 1 to 1048576; topk: 1 to experts", err, err_len);
+        return sim_measured_refuse(row, "tokens_per_rank: 1 to 1048576; topk: 1 to experts", err,
+                                   err_len);
     if (strcmp(row->layout, "masked") != 0 && strcmp(row->layout, "contiguous") != 0)
-        return refuse(row, "layout: masked or contiguous", err, err_len);
+        return sim_measured_refuse(row, "layout: masked or contiguous", err, err_len);
     return 0;
 }
 
@@ -131,7 +126,8 @@ static int predict_experts(const struct fabric_machine *machine, const struct si
     const uint32_t local = row->experts / (row->ep > 0 ? row->ep : 1);
     const uint32_t draws = alpha > 0.0f ? DRAWS : 1;
     if (check_experts(row, err, err_len) != 0) return -1;
-    if (alpha < 0.0f) return refuse(row, "routing: uniform or power_law_A", err, err_len);
+    if (alpha < 0.0f)
+        return sim_measured_refuse(row, "routing: uniform or power_law_A", err, err_len);
     *ps = 0;
     for (uint32_t d = 0; d < draws; d++) {
         if (alpha > 0.0f)
@@ -167,9 +163,11 @@ static int predict_attention(const struct fabric_machine *machine, bool table,
     struct sim_model model;
     struct sim_work projection, core;
     if (strncmp(row->kernel, "mla", 3) != 0)
-        return refuse(row, "kernel: mla_... is the only attention known", err, err_len);
+        return sim_measured_refuse(row, "kernel: mla_... is the only attention known", err,
+                                   err_len);
     if (row->heads < 1 || row->heads > MLA_HEADS || row->batch < 1 || row->batch > 1 << 20)
-        return refuse(row, "heads: 1 to 128; batch_per_rank: 1 to 1048576", err, err_len);
+        return sim_measured_refuse(row, "heads: 1 to 128; batch_per_rank: 1 to 1048576", err,
+                                   err_len);
     if (sim_model_load("deepseek-v3", &model, err, err_len) != 0) return -1;
     if (row->heads != MLA_HEADS) narrow(&model, row->heads);
     const struct sim_attention attention = {.requests = row->batch,
@@ -187,38 +185,25 @@ static int predict_attention(const struct fabric_machine *machine, bool table,
 }
 
 int sim_predict_compute(const struct sim_measured *measured,
-                        const struct sim_predict_options *options, uint64_t *predicted_ps,
+                        const struct sim_predict_options *options,
+                        const struct fabric_machine *const *machines, uint64_t *predicted_ps,
                         uint64_t *floor_ps, char *err, size_t err_len)
 {
-    struct fabric_machine *pool = NULL;
-    const struct fabric_machine **machines =
-        (const struct fabric_machine **)calloc(measured->count + 1, sizeof *machines);
-    int status = -1;
-    assert(measured->kind != SIM_MEASURED_CALIBRATE);
-    if (!machines) {
-        snprintf(err, err_len, "%zu rows: out of memory", measured->count);
-        return -1;
-    }
-    if (!options->machines && sim_predict_machines(measured, &pool, machines, err, err_len) != 0)
-        goto free_machines;
+    assert(measured->kind == SIM_MEASURED_EXPERT_COMPUTE ||
+           measured->kind == SIM_MEASURED_ATTENTION);
     for (size_t i = 0; i < measured->count; i++) {
         const struct sim_measured_row *row = &measured->rows[i];
-        const struct fabric_machine *machine =
-            options->machines ? options->machines[i] : machines[i];
+        const struct fabric_machine *machine = machines[i];
         uint64_t ps = 0, rule_ps = 0;
         if (options->wanted && !options->wanted[i]) continue;
-        if (!fabric_machine_computes(machine, err, err_len)) goto free_machines;
+        if (!fabric_machine_computes(machine, err, err_len)) return -1;
         if (measured->kind == SIM_MEASURED_EXPERT_COMPUTE
                 ? predict_experts(machine, row, &ps, &rule_ps, err, err_len) != 0
                 : predict_attention(machine, !options->roofline, row, &ps, &rule_ps, err,
                                     err_len) != 0)
-            goto free_machines;
+            return -1;
         predicted_ps[i] = ps;
         if (floor_ps) floor_ps[i] = rule_ps;
     }
-    status = 0;
-free_machines:
-    free(pool);
-    free(machines);
-    return status;
+    return 0;
 }

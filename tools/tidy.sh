@@ -22,7 +22,7 @@ alloc_files='sim/accuracy.c sim/bench_engine.c sim/bench_ref.c sim/bench_sim.c s
     sim/calibrate_file.c sim/capture.c sim/case_list.c sim/cause.c sim/evidence_check.c
     sim/expect.c sim/expect_ll.c
     sim/expect_normal.c sim/explain.c sim/fit.c sim/inputs.c sim/measured.c sim/predict.c
-    sim/predict_compute.c
+    sim/predict_exchange.c
     sim/replica.c sim/rules_routing.c sim/summary.c sim/sweep.c sim/verify.c sim/what_if.c
     traces/db_compare.c traces/db_totals.c
     traces/db_read.c traces/safetensors.c traces/safetensors_write.c'
