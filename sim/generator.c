@@ -1,5 +1,4 @@
-/* sim/generator.c - the routing generators. Weights come from ref/mathfn.h in fp32 and become
- * integers before anything is drawn, so a seed gives the same rows on every libc. */
+/* sim/generator.c - the generators by name, and the draws of those that are not like a model's. */
 #include "sim/generator.h"
 
 #include <assert.h>
@@ -8,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ref/mathfn.h"
 #include "ref/routing.h"
 #include "sim/generator_parts.h"
 #include "sim/settings.h"
@@ -98,60 +96,6 @@ int sim_generator_parse(const char *text, uint32_t experts, uint32_t topk, uint3
     return -1;
 }
 
-/* K distinct of E: draw and draw again. K is small against E or E is small. */
-static void draw_uniform(struct sim_rng *rng, uint32_t experts, uint32_t topk, uint32_t have,
-                         int64_t *row)
-{
-    while (have < topk) {
-        const int64_t expert = sim_rng_below(rng, experts);
-        bool taken = false;
-        for (uint32_t k = 0; k < have; k++) taken |= row[k] == expert;
-        if (!taken) row[have++] = expert;
-    }
-}
-
-void sim_generator_weights(const struct sim_generator *generator, uint32_t layer,
-                           uint32_t hundredths, uint64_t *cumulative)
-{
-    struct sim_rng rng = sim_rng_stream(generator->seed, SIM_DRAW_WEIGHTS, layer, 0, 0);
-    uint64_t sum = 0;
-    for (uint32_t e = 0; e < generator->experts; e++) {
-        int64_t deviate = 0; /* In units of 2^-16. */
-        for (int i = 0; i < 12; i++) deviate += sim_rng_below(&rng, 65536);
-        deviate -= INT64_C(6) * 65536;
-        const float power = (float)(deviate * (int64_t)hundredths) / (65536.0f * 100.0f);
-        sum += (uint64_t)(ref_exp(power) * 65536.0f) + 1;
-        cumulative[e] = sum;
-    }
-}
-
-uint32_t sim_generator_pick(const uint64_t *cumulative, uint32_t count, uint64_t at)
-{
-    uint32_t low = 0, high = count - 1;
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (cumulative[middle] > at)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
-
-void sim_generator_fill(struct sim_rng *rng, const uint64_t *cumulative, uint32_t experts,
-                        uint32_t topk, uint32_t have, int64_t *row)
-{
-    const uint64_t sum = cumulative[experts - 1];
-    uint32_t tries = 0;
-    while (have < topk && tries++ < 64 * topk) {
-        const int64_t expert = sim_generator_pick(cumulative, experts, sim_rng_next(rng) % sum);
-        bool taken = false;
-        for (uint32_t k = 0; k < have; k++) taken |= row[k] == expert;
-        if (!taken) row[have++] = expert;
-    }
-    draw_uniform(rng, experts, topk, have, row); /* Extreme skew: fill up evenly. */
-}
-
 /* Experts of kept nodes (best above 0) that score above the floor, ascending; returns how many. */
 static uint32_t above_floor(const struct sim_generator *generator, const uint32_t *scores,
                             const uint32_t *best, uint32_t floor, uint32_t *experts)
@@ -212,11 +156,11 @@ static void draw_hot(const struct sim_generator *generator, struct sim_rng *rng,
 {
     const bool takes_hot = sim_rng_below(rng, 100) < generator->parameter;
     row[0] = hot;
-    draw_uniform(rng, generator->experts, generator->topk, 1, row);
+    sim_generator_fill_evenly(rng, generator->experts, generator->topk, 1, row);
     if (takes_hot || generator->topk == generator->experts) return;
     do row[0] = sim_rng_below(rng, generator->experts);
     while (row[0] == hot);
-    draw_uniform(rng, generator->experts, generator->topk, 1, row);
+    sim_generator_fill_evenly(rng, generator->experts, generator->topk, 1, row);
 }
 
 void sim_generator_draw(const struct sim_generator *generator, uint64_t step, uint32_t layer,
@@ -238,7 +182,7 @@ void sim_generator_draw(const struct sim_generator *generator, uint64_t step, ui
     for (uint32_t t = 0; t < tokens; t++) {
         int64_t *row = topk_idx + (uint64_t)t * topk;
         switch (generator->kind) {
-        case SIM_GENERATOR_UNIFORM: draw_uniform(&rng, experts, topk, 0, row); break;
+        case SIM_GENERATOR_UNIFORM: sim_generator_fill_evenly(&rng, experts, topk, 0, row); break;
         case SIM_GENERATOR_LOGNORMAL:
             sim_generator_fill(&rng, cumulative, experts, topk, 0, row);
             break;

@@ -1,4 +1,5 @@
-/* sim/generator_parts.h - what sim/generator.c shares with sim/generator_real.c, nobody else. */
+/* sim/generator_parts.h - what sim/generator.c stands on: draws by weight (generator_weights.c) and
+ * those that are like a real model's (generator_real.c). */
 #ifndef SIM_GENERATOR_PARTS_H
 #define SIM_GENERATOR_PARTS_H
 
@@ -22,7 +23,9 @@ void sim_generator_weights(const struct sim_generator *generator, uint32_t layer
 /* The expert at a point below the last of cumulative [count]. */
 uint32_t sim_generator_pick(const uint64_t *cumulative, uint32_t count, uint64_t at);
 
-/* Fill row [have, topk) with experts by weight, all distinct. */
+/* Fill row [have, topk) with experts, all distinct: evenly, or by weight. */
+void sim_generator_fill_evenly(struct sim_rng *rng, uint32_t experts, uint32_t topk, uint32_t have,
+                               int64_t *row);
 void sim_generator_fill(struct sim_rng *rng, const uint64_t *cumulative, uint32_t experts,
                         uint32_t topk, uint32_t have, int64_t *row);
 
