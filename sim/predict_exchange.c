@@ -119,25 +119,6 @@ static uint64_t record_bytes(const struct sim_measured_row *row, bool normal, bo
     return (payload + extra + 15) / 16 * 16;
 }
 
-/* What normal mode's clock needs of the traffic; ten million messages that nobody moves would
- * take longer to list than to time. */
-static void outline(const struct ref_routing *routing, const struct sim_traffic_shape *shape,
-                    struct sim_traffic *traffic)
-{
-    *traffic = (struct sim_traffic){.mode = shape->mode,
-                                    .ranks = routing->ranks,
-                                    .ranks_per_node = shape->ranks_per_node,
-                                    .nvlink = shape->nvlink,
-                                    .nodes = (routing->ranks + shape->ranks_per_node - 1) /
-                                             shape->ranks_per_node,
-                                    .experts = routing->experts,
-                                    .topk = routing->topk,
-                                    .token_start = routing->token_start,
-                                    .topk_idx = routing->topk_idx};
-    memcpy(traffic->row_bytes, shape->row_bytes, sizeof traffic->row_bytes);
-    memcpy(traffic->formula_bytes, shape->formula_bytes, sizeof traffic->formula_bytes);
-}
-
 static int build(const struct question *question, uint32_t draw, struct bench *bench,
                  struct sim_traffic *traffic, char *err, size_t err_len)
 {
@@ -176,7 +157,9 @@ static int build(const struct question *question, uint32_t draw, struct bench *b
         shape.formula_bytes[d] = shape.row_bytes[d];
     }
     if (question->normal) {
-        outline(&bench->routing, &shape, traffic);
+        /* All that its clock needs; ten million messages that nobody moves would take longer to
+         * list than to time. */
+        *traffic = sim_traffic_outline(&bench->routing, &shape);
         return 0;
     }
     if (sim_traffic_build(&bench->routing, &shape, traffic, err, err_len) == 0) return 0;

@@ -7,26 +7,33 @@
 
 #include "sim/traffic_parts.h"
 
-int sim_traffic_build(const struct ref_routing *routing, const struct sim_traffic_shape *shape,
-                      struct sim_traffic *traffic, char *err, size_t err_len)
+struct sim_traffic sim_traffic_outline(const struct ref_routing *routing,
+                                       const struct sim_traffic_shape *shape)
 {
-    struct sim_traffic made = {.mode = shape->mode,
-                               .ranks = routing->ranks,
-                               .ranks_per_node = shape->ranks_per_node,
-                               .nvlink = shape->nvlink,
-                               .experts = routing->experts,
-                               .topk = routing->topk,
-                               .token_start = routing->token_start,
-                               .topk_idx = routing->topk_idx};
-    int status = -1;
+    struct sim_traffic outline = {.mode = shape->mode,
+                                  .ranks = routing->ranks,
+                                  .ranks_per_node = shape->ranks_per_node,
+                                  .nvlink = shape->nvlink,
+                                  .experts = routing->experts,
+                                  .topk = routing->topk,
+                                  .token_start = routing->token_start,
+                                  .topk_idx = routing->topk_idx};
 
     assert(shape->mode == SIM_MODE_LL || shape->mode == SIM_MODE_NORMAL);
     assert(shape->ranks_per_node > 0);
-    made.nodes = (routing->ranks + shape->ranks_per_node - 1) / shape->ranks_per_node;
-    memcpy(made.row_bytes, shape->row_bytes, sizeof made.row_bytes);
-    memcpy(made.formula_bytes, shape->formula_bytes, sizeof made.formula_bytes);
-    status = shape->mode == SIM_MODE_LL ? sim_traffic_build_ll(routing, &made, err, err_len)
-                                        : sim_traffic_build_normal(routing, &made, err, err_len);
+    outline.nodes = (routing->ranks + shape->ranks_per_node - 1) / shape->ranks_per_node;
+    memcpy(outline.row_bytes, shape->row_bytes, sizeof outline.row_bytes);
+    memcpy(outline.formula_bytes, shape->formula_bytes, sizeof outline.formula_bytes);
+    return outline;
+}
+
+int sim_traffic_build(const struct ref_routing *routing, const struct sim_traffic_shape *shape,
+                      struct sim_traffic *traffic, char *err, size_t err_len)
+{
+    struct sim_traffic made = sim_traffic_outline(routing, shape);
+    const int status = shape->mode == SIM_MODE_LL
+                           ? sim_traffic_build_ll(routing, &made, err, err_len)
+                           : sim_traffic_build_normal(routing, &made, err, err_len);
     if (status != 0) {
         sim_traffic_free(&made);
         return -1;

@@ -81,6 +81,11 @@ struct sim_traffic_shape {
     uint64_t formula_bytes[SIM_DIRECTIONS];
 };
 
+/* The traffic without its messages and where rows stand: all that normal mode's clock needs.
+ * Borrows what traffic borrows; there is nothing to free. */
+struct sim_traffic sim_traffic_outline(const struct ref_routing *routing,
+                                       const struct sim_traffic_shape *shape);
+
 /* Build both directions' messages. The routing's arrays must outlive the traffic. 0, or -1
  * with err (memory). *traffic is written only on success; free with sim_traffic_free. */
 int sim_traffic_build(const struct ref_routing *routing, const struct sim_traffic_shape *shape,
