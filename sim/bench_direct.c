@@ -17,9 +17,10 @@
 #include "ref/normal.h"
 #include "ref/quantise.h"
 #include "sim/arena.h"
-#include "sim/bench_kernels.h"
+#include "sim/bench_launch.h"
 #include "sim/generator.h"
 #include "sim/rng.h"
+#include "sim/sorted.h"
 
 enum { SETS = 3, RANKS = 2, EXPERTS = 64, TOPK = 8, HIDDEN = 7168, ROUNDS_MAX = 200, WARM_UP = 3 };
 enum { BF16_BYTES = 2 * HIDDEN, SCALE_BYTES = HIDDEN / 32, WORD_BYTES = 4 * TOPK };
@@ -278,23 +279,9 @@ static void count_bytes(struct bench *bench, const struct item *item,
     row->memory_bytes = item->operation == COMBINE ? (most + tokens) * BF16_BYTES
                         : bench->normal            ? (tokens + most) * cast
                                                    : tokens * BF16_BYTES + most * cast;
-    const uint64_t nvlink_ps =
-        row->nvlink_bytes * 1000 / (SIM_BENCH_NVLINK_BYTES_PER_S / 1000000000);
-    const uint64_t memory_ps =
-        row->memory_bytes * 1000 / (SIM_BENCH_MEMORY_BYTES_PER_S / 1000000000);
+    const uint64_t nvlink_ps = sim_bench_ps(row->nvlink_bytes, SIM_BENCH_NVLINK_BYTES_PER_S);
+    const uint64_t memory_ps = sim_bench_ps(row->memory_bytes, SIM_BENCH_MEMORY_BYTES_PER_S);
     row->floor_ps = nvlink_ps > memory_ps ? nvlink_ps : memory_ps;
-}
-
-static int compare_u64(const void *left, const void *right)
-{
-    const uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-    return a < b ? -1 : a > b;
-}
-
-static uint64_t median(uint64_t *values, uint32_t count)
-{
-    qsort(values, count, sizeof *values, compare_u64);
-    return values[count / 2];
 }
 
 static int measure(struct bench *bench, const struct item *items, uint32_t count, uint32_t rounds,
@@ -323,8 +310,8 @@ static int measure(struct bench *bench, const struct item *items, uint32_t count
         snprintf(row->mode, sizeof row->mode, "%s", bench->normal ? "normal" : "ll");
         row->tokens = bench->tokens;
         row->sms = items[i].sms;
-        row->kernel_ps = median(kernel_ns, rounds) * 1000;
-        row->event_ps = median(event_ns, rounds) * 1000;
+        row->kernel_ps = sim_median(kernel_ns, rounds) * 1000;
+        row->event_ps = sim_median(event_ns, rounds) * 1000;
         row->deepep_ps = items[i].deepep_ns * 1000;
         count_bytes(bench, &items[i], row);
     }

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "kernels/gpu.h"
-#include "sim/bench_kernels.h"
+#include "sim/bench_launch.h"
 
 /* Adds the rows of one shape to the bench: ranks, and tokens a rank. Plans the GPU's memory anew.
  * 0, or -1 with err. */

@@ -16,7 +16,7 @@
 #include "sim/generator.h"
 #include "sim/rng.h"
 
-enum { EXPERTS = 256, TOPK = 8, HIDDEN = 7168, ROUNDS_MAX = 64, NODE_RANKS = 8 };
+enum { EXPERTS = 256, TOPK = 8, HIDDEN = 7168, NODE_RANKS = 8 };
 
 struct bench {
     struct backend_cuda *state;
@@ -81,58 +81,6 @@ static int combine(struct bench *bench, char *err, size_t err_len)
 {
     return backend_cuda_unpack_ranks(bench->state, SIM_COMBINE, 0, bench->routing.ranks, err,
                                      err_len);
-}
-
-static int compare_u64(const void *left, const void *right)
-{
-    const uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-    return a < b ? -1 : a > b;
-}
-
-static uint64_t median(uint64_t *values, uint32_t count)
-{
-    qsort(values, count, sizeof *values, compare_u64);
-    return values[count / 2];
-}
-
-/* One launch behind a flush, between two events; its kernels also note their times. */
-static int time_launch(struct gpu *gpu, sim_bench_work_fn work, void *context, uint64_t *kernel_ps,
-                       uint64_t *event_ps, char *err, size_t err_len)
-{
-    uint64_t event_ns = 0, kernel_ns = 0;
-
-    if (gpu_stamps_start(gpu, err, err_len) != 0 || gpu_flush(gpu, err, err_len) != 0 ||
-        gpu_timer_start(gpu, err, err_len) != 0 || work(context, err, err_len) != 0 ||
-        gpu_timer_stop(gpu, &event_ns, err, err_len) != 0 ||
-        gpu_stamps_stop(gpu, &kernel_ns, err, err_len) != 0)
-        return -1;
-    *event_ps = event_ns * 1000;
-    *kernel_ps = (kernel_ns != 0 ? kernel_ns : event_ns) * 1000;
-    return 0;
-}
-
-int sim_bench_kernel_time(struct gpu *gpu, sim_bench_work_fn work, void *context,
-                          const struct sim_bench_kernel *kernel, uint32_t rounds,
-                          struct sim_bench_kernels *bench, char *err, size_t err_len)
-{
-    uint64_t kernel_ps[ROUNDS_MAX], event_ps[ROUNDS_MAX];
-    struct sim_bench_kernel *row = &bench->kernels[bench->count];
-
-    assert(rounds >= 1 && rounds <= ROUNDS_MAX && bench->count < SIM_BENCH_KERNELS_MAX);
-    if (work(context, err, err_len) != 0) return -1;
-    for (uint32_t r = 0; r < rounds; r++)
-        if (time_launch(gpu, work, context, &kernel_ps[r], &event_ps[r], err, err_len) != 0)
-            return -1;
-    *row = *kernel;
-    row->kernel_ps = median(kernel_ps, rounds);
-    row->event_ps = median(event_ps, rounds);
-    /* A thousand times a rate per nanosecond is one per picosecond. */
-    row->floor_ps = row->bytes * 1000 / (SIM_BENCH_MEMORY_BYTES_PER_S / 1000000000);
-    const uint64_t arithmetic_ps =
-        row->operations * 1000 / (SIM_BENCH_FP8_OPERATIONS_PER_S / 1000000000);
-    if (arithmetic_ps > row->floor_ps) row->floor_ps = arithmetic_ps;
-    bench->count++;
-    return 0;
 }
 
 struct launch {

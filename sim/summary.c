@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ref/digest.h"
+#include "sim/sorted.h"
 
 enum { PPM = 1000000 };
 
@@ -116,12 +117,6 @@ void sim_summary_add(struct sim_summary *summary, const struct sim_cell *cell, u
     summary->digest = ref_digest_mix(summary->digest, sim_cell_digest(cell));
 }
 
-static int compare_u64(const void *left, const void *right)
-{
-    const uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-    return a < b ? -1 : a > b;
-}
-
 static struct sim_distribution distribution(const uint64_t *values_ps, uint64_t n)
 {
     uint64_t sum = 0;
@@ -133,7 +128,7 @@ static struct sim_distribution distribution(const uint64_t *values_ps, uint64_t 
         return times;
     }
     memcpy(sorted, values_ps, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, compare_u64);
+    sim_sort(sorted, n);
     for (uint64_t i = 0; i < n; i++) sum += sorted[i];
     times.mean_ps = sum / n;
     times.p50_ps = sorted[(n + 1) / 2 - 1];
