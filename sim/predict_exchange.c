@@ -3,19 +3,18 @@
 #include "sim/predict_parts.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "ref/routing.h"
 #include "sim/exchange.h"
 #include "sim/generator.h"
+#include "sim/threads.h"
 #include "sim/traffic.h"
 
-enum { SEED = 1, DRAWS_MAX = 8, DRAWN_TOKENS = 2048, THREADS_MAX = 64, RANKS_MAX = 1024 };
+enum { SEED = 1, DRAWS_MAX = 8, DRAWN_TOKENS = 2048, RANKS_MAX = 1024 };
 #define HOOK_PAUSE_PS UINT64_C(1000000000) /* Between send and receive halves: all has landed. */
 
 enum part { PART_WHOLE, PART_SEND, PART_RECV, PART_NOTIFY, PARTS };
@@ -250,9 +249,9 @@ static int answer(struct question *question, struct bench *bench,
 
 /* ---- many, on threads ---- */
 
-static void *work(void *argument)
+static void work(void *context, uint32_t thread)
 {
-    struct job *job = (struct job *)argument;
+    struct job *job = (struct job *)context;
     char err[256] = "out of memory";
     struct bench *bench = (struct bench *)calloc(1, sizeof *bench);
     int status = bench ? 0 : -1;
@@ -269,21 +268,7 @@ static void *work(void *argument)
         snprintf(job->err, job->err_len, "%s", err);
     if (bench) sim_engine_close(bench->engine);
     free(bench);
-    return NULL;
-}
-
-static int run_all(struct job *job, uint32_t threads)
-{
-    pthread_t thread[THREADS_MAX];
-    uint32_t started = 0;
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (threads == 0) threads = cores > 0 ? (uint32_t)cores : 1;
-    if (threads > THREADS_MAX) threads = THREADS_MAX;
-    while (started + 1 < threads && pthread_create(&thread[started], NULL, work, job) == 0)
-        started++;
-    work(job);
-    for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
-    return atomic_load(&job->failed) ? -1 : 0;
+    (void)thread;
 }
 
 int sim_predict_exchange(const struct sim_measured *measured,
@@ -320,7 +305,8 @@ int sim_predict_exchange(const struct sim_measured *measured,
         if (q == job.count) questions[job.count++] = question;
         asked[i] = q;
     }
-    status = run_all(&job, options->threads);
+    sim_threads_run(sim_threads_count(options->threads, SIM_THREADS_MAX), work, &job);
+    status = atomic_load(&job.failed) ? -1 : 0;
     for (size_t i = 0; status == 0 && i < rows; i++) {
         if (options->wanted && !options->wanted[i]) continue;
         predicted_ps[i] = questions[asked[i]].answer_ps[part[i]];

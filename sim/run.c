@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "sim/backends.h"
 #include "sim/bytes.h"
 #include "sim/budget.h"
 #include "sim/pool.h"
 #include "sim/record.h"
+#include "sim/threads.h"
 
 struct loop {
     const struct sim_run *run;
@@ -142,13 +142,12 @@ static int play_all(struct loop *loop, char *err, size_t err_len)
 static int choose_in_flight(struct loop *loop, char *err, size_t err_len)
 {
     const struct sim_plan *plan = loop->run->plan;
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t gpu_room = UINT64_MAX;
 
     loop->host_room = sim_budget_host_room(&plan->settings);
     loop->in_flight = loop->run->threads > 0 ? loop->run->threads : plan->settings.threads;
     if (loop->in_flight > 0) return 0;
-    loop->in_flight = cores < 1 ? 1 : cores > 64 ? 64 : (uint32_t)cores;
+    loop->in_flight = sim_threads_count(0, SIM_THREADS_MAX);
     if (loop->run->backend == NULL) return 0;
     if (loop->run->backend == sim_backend_cuda() &&
         sim_backend_cuda_room(&plan->settings, &gpu_room, err, err_len) != 0)

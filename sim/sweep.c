@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "sim/threads.h"
 #include "sim/what_if.h"
 
 /* --- the grid --------------------------------------------------------------------------------- */
@@ -207,17 +207,14 @@ int sim_sweep_play(const struct sim_sweep *sweep, const bool *skip, uint32_t thr
     enum { THREADS_MAX = 256 };
     struct sweep_play play;
     pthread_t workers[THREADS_MAX];
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t started = 0;
 
     assert(sweep != NULL && take != NULL);
-    if (threads == 0) threads = cores < 1 ? 1 : (uint32_t)cores;
-    if (threads > THREADS_MAX) threads = THREADS_MAX;
     memset(&play, 0, sizeof play);
     play.sweep = sweep;
     play.skip = skip;
     play.cells = sim_sweep_cells(sweep);
-    if (threads > play.cells) threads = play.cells;
+    threads = sim_threads_count(threads, play.cells < THREADS_MAX ? play.cells : THREADS_MAX);
     pthread_mutex_init(&play.lock, NULL);
     pthread_cond_init(&play.full, NULL);
     pthread_cond_init(&play.empty, NULL);

@@ -2,14 +2,14 @@
 #include "sim/vary.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { THREADS_MAX = 64, RANKS_MAX = 1024, ERROR_BYTES = 256 };
+#include "sim/threads.h"
+
+enum { RANKS_MAX = 1024, ERROR_BYTES = 256 };
 
 struct worker {
     struct sim_vary_bench *bench;
@@ -21,7 +21,7 @@ struct worker {
 
 struct sim_vary_bench {
     uint32_t threads;
-    struct worker *workers[THREADS_MAX];
+    struct worker *workers[SIM_THREADS_MAX];
     /* The call's. */
     const struct sim_exchange *exchange;
     const struct sim_variation *questions;
@@ -34,11 +34,9 @@ struct sim_vary_bench {
 
 struct sim_vary_bench *sim_vary_open(uint32_t threads, char *err, size_t err_len)
 {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     struct sim_vary_bench *bench = (struct sim_vary_bench *)calloc(1, sizeof *bench);
     if (bench == NULL) goto no_memory;
-    bench->threads = threads > 0 ? threads : cores > 0 ? (uint32_t)cores : 1;
-    if (bench->threads > THREADS_MAX) bench->threads = THREADS_MAX;
+    bench->threads = sim_threads_count(threads, SIM_THREADS_MAX);
     for (uint32_t t = 0; t < bench->threads; t++) {
         struct worker *worker = (struct worker *)calloc(1, sizeof *worker);
         bench->workers[t] = worker;
@@ -130,27 +128,22 @@ static int answer(struct worker *worker, size_t index, char *err, size_t err_len
     return 0;
 }
 
-static void *work(void *argument)
+static void work(void *context, uint32_t thread)
 {
-    struct worker *worker = (struct worker *)argument;
-    struct sim_vary_bench *bench = worker->bench;
+    struct sim_vary_bench *bench = (struct sim_vary_bench *)context;
     char err[ERROR_BYTES] = "";
     while (!atomic_load(&bench->failed)) {
         const size_t i = atomic_fetch_add(&bench->next, 1);
         if (i >= bench->count) break;
-        if (answer(worker, i, err, sizeof err) == 0) continue;
+        if (answer(bench->workers[thread], i, err, sizeof err) == 0) continue;
         if (atomic_exchange(&bench->failed, 1) == 0) memcpy(bench->err, err, sizeof err);
     }
-    return NULL;
 }
 
 int sim_vary_times(struct sim_vary_bench *bench, const struct sim_exchange *exchange,
                    const struct sim_variation *questions, size_t count, uint64_t *took_ps,
                    char *err, size_t err_len)
 {
-    pthread_t thread[THREADS_MAX];
-    uint32_t started = 1;
-
     assert(exchange->traffic->ranks <= RANKS_MAX && !exchange->best_chunk);
     bench->exchange = exchange;
     bench->questions = questions;
@@ -158,11 +151,8 @@ int sim_vary_times(struct sim_vary_bench *bench, const struct sim_exchange *exch
     bench->took_ps = took_ps;
     atomic_store(&bench->next, 0);
     atomic_store(&bench->failed, 0);
-    while (started < bench->threads && started < count &&
-           pthread_create(&thread[started], NULL, work, bench->workers[started]) == 0)
-        started++;
-    work(bench->workers[0]);
-    for (uint32_t i = 1; i < started; i++) pthread_join(thread[i], NULL);
+    const uint32_t idle = count > 0 && count < bench->threads ? (uint32_t)count : bench->threads;
+    sim_threads_run(idle, work, bench);
     if (!atomic_load(&bench->failed)) return 0;
     snprintf(err, err_len, "%s", bench->err);
     return -1;

@@ -7,9 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { THREADS_MAX = 64 };
+#include "sim/threads.h"
 
 /* Cases at work together leave room for what is not theirs. */
 #define TOGETHER_BYTES_MAX (SIM_CASE_BYTES_MAX - (UINT64_C(128) << 20))
@@ -89,9 +88,9 @@ static struct place *take(struct crew *crew)
 }
 
 /* Take cases until none is left or somebody failed. */
-static void *work(void *opaque)
+static void work(void *context, uint32_t thread)
 {
-    struct crew *crew = (struct crew *)opaque;
+    struct crew *crew = (struct crew *)context;
 
     pthread_mutex_lock(&crew->lock);
     for (struct place *place = take(crew); place != NULL; place = take(crew)) {
@@ -115,29 +114,14 @@ static void *work(void *opaque)
             crew->job->progress(crew->job->context, crew->done, crew->count);
     }
     pthread_mutex_unlock(&crew->lock);
-    return NULL;
+    (void)thread;
 }
 
-static uint32_t thread_count(const struct crew *crew)
-{
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t count = crew->job->threads > 0 ? crew->job->threads : cores < 1 ? 1 : (uint32_t)cores;
-
-    if (count > THREADS_MAX) count = THREADS_MAX;
-    return count < crew->count ? count : (uint32_t)(crew->count > 0 ? crew->count : 1);
-}
-
-/* The calling thread works too; one that cannot be started is done without. */
 static void work_together(struct crew *crew)
 {
-    pthread_t threads[THREADS_MAX];
-    const uint32_t wanted = thread_count(crew);
-    uint32_t started = 0;
-
-    while (started + 1 < wanted && pthread_create(&threads[started], NULL, work, crew) == 0)
-        started++;
-    (void)work(crew);
-    for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    const size_t most = crew->count < SIM_THREADS_MAX ? crew->count : SIM_THREADS_MAX;
+    const uint32_t threads = sim_threads_count(crew->job->threads, most > 0 ? (uint32_t)most : 1);
+    sim_threads_run(threads, work, crew);
 }
 
 static void sum_up(const struct crew *crew, struct sim_verify_report *report, uint64_t *bytes_max)
