@@ -3,7 +3,9 @@
  * The stand-in is what the captures of the real kernels used: cheap, and different for every
  * value, so that a row in the wrong place is seen. The MLP computes block-scaled FP8 GEMMs in
  * one exact order of fp32 operations, so that a GPU kernel that promises that order can be
- * compared bit for bit. Pure functions over the caller's arrays; nothing is allocated. */
+ * compared bit for bit. In low latency a row is for one expert; in normal mode for all experts of
+ * its rank that the token chose, and what they answer becomes one row again. Pure functions over
+ * the caller's arrays; nothing is allocated. */
 #ifndef REF_EXPERT_H
 #define REF_EXPERT_H
 
@@ -73,6 +75,33 @@ void ref_expert_activate(uint16_t *gate, const uint16_t *up, uint64_t count);
 void ref_expert_mlp(const struct ref_expert_weights *weights, enum ref_recipe recipe,
                     const void *payload, const void *scales, uint64_t rows,
                     enum ref_recipe activation, uint16_t *out, void *scratch);
+
+/* Rows of one rank as normal mode's dispatch leaves them. An answer is what the expert of a column
+ * makes of the row; answers are numbered by (row, column), columns without an expert of the rank
+ * left out. A row whose columns name one expert twice has two equal answers. */
+struct ref_expert_choices {
+    uint64_t rows;
+    uint32_t topk;             /* 1..REF_TOPK_MAX */
+    uint32_t experts;          /* Of the rank. */
+    const int64_t *topk_idx;   /* [rows][topk]: 0..experts - 1; all else is no expert. */
+    const float *topk_weights; /* [rows][topk]; not read where the id is no expert. */
+};
+
+/* First answer of every row: answer_start [rows + 1]. Returns how many there are. */
+uint64_t ref_expert_answers(const struct ref_expert_choices *choices, uint64_t *answer_start);
+
+/* The answers of one expert, ascending, and whose row each is: rows and answers [all answers] at
+ * most. Returns how many. */
+uint64_t ref_expert_pick(const struct ref_expert_choices *choices, uint32_t expert, uint64_t *rows,
+                         uint64_t *answers);
+
+/* out [rows][hidden] = bf16 of the row's answers times their weights: fp32 from +0, columns
+ * ascending, fused multiply-add, one rounding; a row without answer is +0. answers BF16 [answers]
+ * [hidden], hidden a multiple of 128. Normal mode's combine adds rows as they are, so the weights
+ * belong here; the gather that SGLang and vLLM run between their grouped GEMMs and DeepEP's combine
+ * (_fwd_kernel_ep_gather) has this order. */
+void ref_expert_weigh(const struct ref_expert_choices *choices, uint32_t hidden,
+                      const uint64_t *answer_start, const uint16_t *answers, uint16_t *out);
 
 #ifdef __cplusplus
 }

@@ -52,8 +52,9 @@ struct sim_backend_place {
 enum { SIM_BACKEND_FAILED = -1, SIM_BACKEND_UNSUPPORTED = -3 };
 
 /* What the experts compute, from a received row widened to FP32 (code * scale): STANDIN
- * bf16(fp32(x * 0.37f) + 0.11f), two roundings before the last; IDENTITY bf16(x); MLP
- * ref/expert.h. */
+ * bf16(fp32(x * 0.37f) + 0.11f), two roundings before the last; IDENTITY bf16(x); MLP what
+ * ref_expert_mlp() does, in normal mode for each local id of the row, weighed as in
+ * ref_expert_weigh(). */
 enum sim_expert { SIM_EXPERT_STANDIN, SIM_EXPERT_IDENTITY, SIM_EXPERT_MLP };
 
 /* One layer of one step. Borrowed for the call; from begin until the next begin. */
@@ -64,7 +65,7 @@ struct sim_layer_input {
     uint32_t recipe;       /* enum ref_recipe: what dispatch carries. */
     uint32_t expert;       /* enum sim_expert. */
     uint32_t mlp_inter;    /* MLP only. */
-    uint64_t weight_seed;  /* MLP only: weights are drawn from it by expert. */
+    uint64_t weight_seed;  /* MLP only: weights are drawn from it by global expert. */
     const uint16_t *x;     /* BF16 [tokens][hidden]. */
     const uint16_t *bias0; /* BF16 [tokens][hidden], or NULL (normal mode only). */
     const uint16_t *bias1; /* BF16 [tokens][hidden], or NULL. */

@@ -54,12 +54,34 @@ static void cuda_close(void *opaque)
     gpu_close(state->gpu);
     sim_arena_free(&state->rank_rows);
     sim_arena_free(&state->moves);
+    backend_cuda_answers_free(&state->answers);
     sim_results_free(&state->results);
     free(state);
 }
 
-/* First rows of every rank: [kind][ranks + 1]. */
-enum row_kind { BY_RANK, BY_RECEIVED, BY_RAIL, BY_CONTRIBUTION, BY_HOME, ROW_KINDS };
+/* Normal mode's MLP: room for the answers of every rank's experts. Should faults bring a rank more
+ * than routing sends it, it goes over its rows in several passes, of a row at least. */
+static void number_answers(const struct sim_layer_input *in, const uint64_t *received_start,
+                           uint64_t *answer_start)
+{
+    const struct ref_routing *routing = in->routing;
+    const uint64_t columns = ref_token_count(routing) * routing->topk;
+
+    memset(answer_start, 0, (routing->ranks + 1) * sizeof *answer_start);
+    if (in->traffic->mode == SIM_MODE_LL || in->expert != SIM_EXPERT_MLP) {
+        memcpy(answer_start, received_start, (routing->ranks + 1) * sizeof *answer_start);
+        return;
+    }
+    for (uint64_t i = 0; i < columns; i++)
+        if (ref_names_expert(routing, routing->topk_idx[i]))
+            answer_start[ref_expert_rank(routing, routing->topk_idx[i]) + 1]++;
+    for (uint32_t r = 0; r < routing->ranks; r++) {
+        uint64_t room = answer_start[r + 1];
+        if (room > 0 && room < routing->topk) room = routing->topk;
+        assert(room >= received_start[r + 1] - received_start[r]);
+        answer_start[r + 1] = answer_start[r] + room;
+    }
+}
 
 static int number_rows(struct backend_cuda *state, const struct sim_layer_input *in, char *err,
                        size_t err_len)
@@ -81,6 +103,7 @@ static int number_rows(struct backend_cuda *state, const struct sim_layer_input 
             traffic->contribution_start != NULL ? traffic->contribution_start[rail] : 0;
         rows[BY_HOME * each + r] = traffic->home_start[in->routing->token_start[r]];
     }
+    number_answers(in, rows + BY_RECEIVED * each, rows + BY_ANSWER * each);
     return 0;
 }
 
@@ -153,6 +176,11 @@ static void size_rows(const struct backend_cuda *state, const struct sim_layer_i
     bytes[CUDA_MLP_GATE] = bytes[CUDA_MLP_UP] = 2 * inter;
     bytes[CUDA_MLP_ACT] = inter;
     bytes[CUDA_MLP_ACT_SCALES] = inter / REF_GROUP_CHANNELS * sizeof(float);
+    if (ll) return;
+    bytes[CUDA_ANSWER_START] = sizeof(uint64_t);
+    bytes[CUDA_ANSWER_PAYLOAD] = shape.payload_bytes;
+    bytes[CUDA_ANSWER_SCALES] = shape.scale_bytes;
+    bytes[CUDA_ANSWER_OUT] = bytes[CUDA_ANSWERS] = bytes[CUDA_WEIGHED] = 2 * hidden;
 }
 
 static int plan(struct backend_cuda *state, const struct sim_layer_input *in, char *err,
@@ -169,6 +197,7 @@ static int plan(struct backend_cuda *state, const struct sim_layer_input *in, ch
         const uint64_t *start = rows + BY_RECEIVED * each;
         if (p >= CUDA_X && p <= CUDA_COMBINED_WEIGHTS) start = in->routing->token_start;
         if (p >= CUDA_SENT_WORDS && p <= CUDA_MLP_SCALES) start = rows + BY_RANK * each;
+        if (p >= CUDA_MLP_GATE && p <= CUDA_ANSWERS) start = rows + BY_ANSWER * each;
         if (p == CUDA_RAILS || p == CUDA_RAILS_OUT) start = rows + BY_RAIL * each;
         if (p == CUDA_CONTRIBUTIONS) start = rows + BY_CONTRIBUTION * each;
         if (p == CUDA_HOME) start = rows + BY_HOME * each;
@@ -316,6 +345,11 @@ static int cuda_expert(void *opaque, const struct sim_layer_input *in,
         return -1;
     if (state->part[CUDA_SCALES] != NULL &&
         gpu_write(state->gpu, state->part[CUDA_SCALES], scales, err, err_len) != 0)
+        return -1;
+    if (state->part[CUDA_ANSWER_START] != NULL &&
+        (gpu_write(state->gpu, state->part[CUDA_ROW_IDX], rows->topk_idx, err, err_len) != 0 ||
+         gpu_write(state->gpu, state->part[CUDA_ROW_WEIGHTS], rows->topk_weights, err, err_len) !=
+             0))
         return -1;
     if (timed(state, experts_all, err, err_len) != 0) return -1;
     return take(state, CUDA_EXPERT_OUT, expert_out, err, err_len);

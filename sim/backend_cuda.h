@@ -1,7 +1,7 @@
 /* sim/backend_cuda.h - what the parts of the CUDA backend share: sim/backend_cuda.c (table and
- * group operations), sim/backend_cuda_phase.c (phase operations), sim/backend_cuda_direct.c (group
- * operations on the direct transport); and what the recording of evidence asks it beyond the
- * table. */
+ * group operations), sim/backend_cuda_phase.c (phase operations), sim/backend_cuda_expert.c
+ * (experts, for both), sim/backend_cuda_direct.c (group operations on the direct transport); and
+ * what the recording of evidence asks it beyond the table. */
 #ifndef SIM_BACKEND_CUDA_H
 #define SIM_BACKEND_CUDA_H
 
@@ -47,16 +47,44 @@ enum cuda_part {
     CUDA_SRC_META,
     CUDA_EXPERT_OUT,
     CUDA_STAGED_OUT,
+    CUDA_ANSWER_START, /* Normal mode's MLP: first answer of the row... */
+    CUDA_WEIGHED,      /* ...and the sum of all. */
+    /* A row an answer (ref/expert.h); in low latency every received row is one. */
     CUDA_MLP_GATE,
     CUDA_MLP_UP,
     CUDA_MLP_ACT,
     CUDA_MLP_ACT_SCALES,
+    CUDA_ANSWER_PAYLOAD, /* Normal mode: received rows by expert... */
+    CUDA_ANSWER_SCALES,
+    CUDA_ANSWER_OUT, /* ...what the experts make of them... */
+    CUDA_ANSWERS,    /* ...and the same by row and column. */
     /* Rail rows, contributions and home slots of sim/traffic.h. */
     CUDA_RAILS,
     CUDA_RAILS_OUT,
     CUDA_CONTRIBUTIONS,
     CUDA_HOME,
     CUDA_PARTS
+};
+
+/* Host memory of sim/backend_cuda_expert.c. */
+struct cuda_answers {
+    struct sim_arena ids, row_scales;      /* As received. */
+    struct sim_arena scales;               /* [answers] */
+    struct sim_arena start;                /* [received rows] */
+    struct sim_arena expert_start, cursor; /* Of a rank's experts. */
+    struct sim_arena moves;                /* [2][answers]: to the experts, and back. */
+};
+
+/* First rows of every rank in backend_cuda.rank_rows: [kind][ranks + 1]. Answers: as many as
+ * routing names and one row has at most. */
+enum cuda_row_kind {
+    BY_RANK,
+    BY_RECEIVED,
+    BY_ANSWER,
+    BY_RAIL,
+    BY_CONTRIBUTION,
+    BY_HOME,
+    ROW_KINDS
 };
 
 struct backend_cuda {
@@ -68,6 +96,7 @@ struct backend_cuda {
     struct gpu_slot slot[SIM_DIRECTIONS];              /* Of the messages. */
     struct sim_arena rank_rows;                        /* First row of every rank, of each kind. */
     struct sim_arena moves;                            /* gpu_deliver's, of one call. */
+    struct cuda_answers answers;                       /* Of normal mode's MLP. */
     struct sim_results results;                        /* What read shows. */
     struct sim_backend_place place;
     struct gpu_direct *direct; /* Of the direct transport; NULL before its first operation. */
@@ -85,6 +114,7 @@ int backend_cuda_take_combined(struct backend_cuda *state, struct sim_combined *
                                size_t err_len);
 int backend_cuda_experts(struct backend_cuda *state, uint32_t rank, uint32_t rank_count, char *err,
                          size_t err_len);
+void backend_cuda_answers_free(struct cuda_answers *answers);
 /* One direction of all ranks, in the order in which the senders issue their messages. */
 int backend_cuda_direction(struct backend_cuda *state, enum sim_direction direction, char *err,
                            size_t err_len);

@@ -222,55 +222,6 @@ int backend_cuda_direction(struct backend_cuda *state, enum sim_direction direct
     return backend_cuda_unpack_ranks(state, direction, 0, ranks, err, err_len);
 }
 
-/* Weights are made anew for every expert: only one expert's are ever held. */
-static int run_mlp(struct backend_cuda *state, uint32_t rank, char *err, size_t err_len)
-{
-    const struct sim_layer_input *in = state->input;
-    const uint32_t local = ref_local_experts(in->routing), ranks = in->routing->ranks;
-    struct gpu_buffer **part = state->part;
-    const struct gpu_mlp mlp = {in->hidden,           in->mlp_inter,
-                                in->recipe,           REF_RECIPE_LL,
-                                part[CUDA_MLP_CODES], part[CUDA_MLP_SCALES],
-                                part[CUDA_MLP_GATE],  part[CUDA_MLP_UP],
-                                part[CUDA_MLP_ACT],   part[CUDA_MLP_ACT_SCALES]};
-
-    assert(is_ll(state));
-    for (uint32_t e = rank * local; e < (rank + 1) * local; e++) {
-        const uint64_t first = in->traffic->block_start[(uint64_t)e * ranks];
-        const uint64_t rows = in->traffic->block_start[(e + UINT64_C(1)) * ranks] - first;
-        if (rows == 0) continue;
-        if (gpu_expert_fill(state->gpu, rank, in->weight_seed, e, in->hidden, in->mlp_inter,
-                            part[CUDA_MLP_CODES], part[CUDA_MLP_SCALES], err, err_len) != 0 ||
-            gpu_expert_mlp(state->gpu, &mlp, rank, first, rows, part[CUDA_PAYLOAD],
-                           part[CUDA_SCALES], part[CUDA_EXPERT_OUT], err, err_len) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-int backend_cuda_experts(struct backend_cuda *state, uint32_t rank, uint32_t rank_count, char *err,
-                         size_t err_len)
-{
-    const struct sim_layer_input *in = state->input;
-    struct gpu_buffer **part = state->part;
-
-    switch ((enum sim_expert)in->expert) {
-    case SIM_EXPERT_STANDIN:
-        return gpu_expert_standin(state->gpu, in->recipe, rank, rank_count, in->hidden,
-                                  part[CUDA_PAYLOAD], part[CUDA_SCALES], part[CUDA_EXPERT_OUT], err,
-                                  err_len);
-    case SIM_EXPERT_IDENTITY:
-        return gpu_expert_identity(state->gpu, in->recipe, rank, rank_count, in->hidden,
-                                   part[CUDA_PAYLOAD], part[CUDA_SCALES], part[CUDA_EXPERT_OUT],
-                                   err, err_len);
-    case SIM_EXPERT_MLP:
-        for (uint32_t r = rank; r < rank + rank_count; r++)
-            if (run_mlp(state, r, err, err_len) != 0) return -1;
-        return 0;
-    }
-    return 0;
-}
-
 int backend_cuda_run_expert(void *opaque, uint32_t rank, char *err, size_t err_len)
 {
     return backend_cuda_experts((struct backend_cuda *)opaque, rank, 1, err, err_len);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ref/expert.h"
 #include "ref/ll.h"
 #include "ref/normal.h"
 #include "ref/quantise.h"
@@ -30,6 +29,7 @@ static void ref_close(void *opaque)
     sim_arena_free(&state->packed);
     sim_arena_free(&state->weights);
     sim_arena_free(&state->mlp);
+    for (int i = 0; i < ANSWER_ARENAS; i++) sim_arena_free(&state->answer[i]);
     for (int i = 0; i < ARENAS; i++) sim_arena_free(&state->arenas[i]);
     sim_arena_free(&state->sent_words);
     sim_arena_free(&state->landed_words);
@@ -104,81 +104,6 @@ static int ref_dispatch(void *opaque, const struct sim_layer_input *in, struct s
         return -1;
     out->rows = ref_normal_blocks(in->routing, blocks);
     ref_normal_dispatch(in->routing, in->traffic->ranks_per_node, &tokens, blocks, cursor, &rows);
-    return 0;
-}
-
-/* The MLP of one LL expert: weights are drawn anew, so only one expert's are ever held. */
-static int run_mlp(struct backend_ref *state, const struct sim_layer_input *in,
-                   const struct sim_received *received, uint32_t expert, uint64_t first,
-                   uint64_t rows, uint16_t *expert_out, char *err, size_t err_len)
-{
-    const struct sim_row_shape shape = sim_row_shape(in);
-    const uint32_t hidden = in->hidden, inter = in->mlp_inter;
-    const uint64_t codes = ref_expert_matrix_codes(hidden, inter);
-    const uint64_t scales = ref_expert_matrix_scales(hidden, inter);
-    const uint8_t *row_scales = received->scales != NULL ? (const uint8_t *)received->scales
-                                                         : (const uint8_t *)received->scales_ue8m0;
-    if (rows == 0) return 0;
-    if (sim_arena_reserve(&state->weights, 3 * (codes + scales * sizeof(float)), 1, err, err_len) !=
-            0 ||
-        sim_arena_reserve(&state->mlp, ref_expert_mlp_scratch_bytes(rows, hidden, inter), 1, err,
-                          err_len) != 0)
-        return -1;
-    float *scale_at = (float *)(void *)state->weights.bytes;
-    uint8_t *code_at = state->weights.bytes + 3 * scales * sizeof(float);
-    for (uint32_t m = 0; m < 3; m++)
-        ref_expert_fill(in->weight_seed, expert, m, hidden, inter, code_at + m * codes,
-                        scale_at + m * scales);
-    const struct ref_expert_weights weights = {hidden,
-                                               inter,
-                                               code_at,
-                                               code_at + codes,
-                                               code_at + 2 * codes,
-                                               scale_at,
-                                               scale_at + scales,
-                                               scale_at + 2 * scales};
-    ref_expert_mlp(&weights, (enum ref_recipe)in->recipe,
-                   received->payload + first * shape.payload_bytes,
-                   row_scales + first * shape.scale_bytes, rows, REF_RECIPE_LL,
-                   expert_out + first * hidden, state->mlp.bytes);
-    return 0;
-}
-
-int backend_ref_experts(struct backend_ref *state, const struct sim_layer_input *in,
-                        const struct sim_received *received, uint32_t rank, uint16_t *expert_out,
-                        char *err, size_t err_len)
-{
-    const enum ref_recipe recipe = (enum ref_recipe)in->recipe;
-    const struct sim_row_shape shape = sim_row_shape(in);
-    const struct sim_traffic *traffic = in->traffic;
-    const uint32_t local = ref_local_experts(in->routing), ranks = in->routing->ranks;
-    const uint64_t per_rank = traffic->mode == SIM_MODE_LL ? (uint64_t)local * ranks : ranks;
-    const uint64_t first = traffic->block_start[rank * per_rank];
-    const uint64_t rows = traffic->block_start[(rank + 1) * per_rank] - first;
-    const uint8_t *scales = received->scales != NULL ? (const uint8_t *)received->scales
-                                                     : (const uint8_t *)received->scales_ue8m0;
-    const uint8_t *payload = received->payload + first * shape.payload_bytes;
-    const uint8_t *row_scales = scales != NULL ? scales + first * shape.scale_bytes : NULL;
-    uint16_t *out = expert_out + first * in->hidden;
-
-    switch ((enum sim_expert)in->expert) {
-    case SIM_EXPERT_STANDIN:
-        ref_expert_standin(recipe, payload, row_scales, rows, in->hidden, out);
-        return 0;
-    case SIM_EXPERT_IDENTITY:
-        ref_expert_identity(recipe, payload, row_scales, rows, in->hidden, out);
-        return 0;
-    case SIM_EXPERT_MLP:
-        assert(traffic->mode == SIM_MODE_LL && ref_recipe_payload_bytes(recipe) == 1);
-        for (uint32_t e = rank * local; e < (rank + 1) * local; e++) {
-            const uint64_t at = traffic->block_start[(uint64_t)e * ranks];
-            if (run_mlp(state, in, received, e, at,
-                        traffic->block_start[(uint64_t)(e + 1) * ranks] - at, expert_out, err,
-                        err_len) != 0)
-                return -1;
-        }
-        return 0;
-    }
     return 0;
 }
 

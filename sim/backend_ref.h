@@ -1,5 +1,6 @@
-/* sim/backend_ref.h - what the two halves of the reference backend share: sim/backend_ref.c (table
- * and group operations) and sim/backend_ref_phase.c (phase operations). Nobody else includes it. */
+/* sim/backend_ref.h - what the parts of the reference backend share: sim/backend_ref.c (table and
+ * group operations), sim/backend_ref_phase.c (phase operations), sim/backend_ref_expert.c (experts,
+ * for both). Nobody else includes it. */
 #ifndef SIM_BACKEND_REF_H
 #define SIM_BACKEND_REF_H
 
@@ -20,9 +21,21 @@ enum ref_arena {
     ARENAS
 };
 
+/* Scratch of normal mode's MLP, of one rank (ref/expert.h has the terms). */
+enum ref_answer_arena {
+    ANSWER_START,   /* [rows + 1] */
+    ANSWER_PICKED,  /* [2][answers]: one expert's rows, and their answers. */
+    ANSWER_PAYLOAD, /* [answers]: one expert's rows, side by side... */
+    ANSWER_SCALES,
+    ANSWER_OUT,  /* ...and what it makes of them. */
+    ANSWER_ROWS, /* [answers]: all experts' */
+    ANSWER_ARENAS
+};
+
 struct backend_ref {
     /* Group operations: scratch. */
     struct sim_arena blocks, cursor, codes, scales, packed, weights, mlp;
+    struct sim_arena answer[ANSWER_ARENAS];
     /* Phase operations: one layer between begin and the next begin. */
     const struct sim_layer_input *input; /* Borrowed; NULL before the first begin. */
     struct sim_arena arenas[ARENAS];

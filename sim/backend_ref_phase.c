@@ -75,7 +75,13 @@ int backend_ref_begin(void *opaque, const struct sim_layer_input *in, char *err,
                           err_len) != 0)
         return -1;
     memset(state->landed_words.bytes, 0, shape.blocks * sizeof(int32_t));
-    memset(state->results.received.payload, 0xFF, in->traffic->received_rows * shape.payload_bytes);
+    const struct sim_received *received = &state->results.received;
+    const uint64_t columns = in->traffic->received_rows * in->routing->topk;
+    memset(received->payload, 0xFF, in->traffic->received_rows * shape.payload_bytes);
+    if (received->topk_idx != NULL) /* -1: rows that never come name no expert. */
+        memset(received->topk_idx, 0xFF, columns * sizeof *received->topk_idx);
+    if (received->topk_weights != NULL)
+        memset(received->topk_weights, 0xFF, columns * sizeof *received->topk_weights);
     return 0;
 }
 

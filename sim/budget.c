@@ -16,6 +16,23 @@
 
 enum { LINE = 128, SPACE_BYTES = 1024 };
 
+static void count_answers(const struct sim_traffic *traffic, struct sim_budget_rows *rows)
+{
+    const uint64_t columns = rows->tokens * traffic->topk;
+    const uint32_t local = traffic->experts / traffic->ranks;
+    uint64_t of_rank[SIM_RANKS_MAX] = {0};
+
+    assert(traffic->ranks <= SIM_RANKS_MAX && local > 0);
+    for (uint64_t i = 0; i < columns; i++) {
+        const int64_t id = traffic->topk_idx[i];
+        if (id < 0 || id >= (int64_t)traffic->experts) continue;
+        rows->answers++;
+        of_rank[(uint64_t)id / local]++;
+    }
+    for (uint32_t r = 0; r < traffic->ranks; r++)
+        if (of_rank[r] > rows->answers_most) rows->answers_most = of_rank[r];
+}
+
 struct sim_budget_rows sim_budget_rows_counted(const struct sim_traffic *traffic)
 {
     struct sim_budget_rows rows = {.tokens = traffic->token_start[traffic->ranks],
@@ -24,6 +41,7 @@ struct sim_budget_rows sim_budget_rows_counted(const struct sim_traffic *traffic
                                    .contributions = traffic->contribution_rows,
                                    .home = traffic->home_rows};
     for (int d = 0; d < SIM_DIRECTIONS; d++) rows.messages[d] = traffic->message_count[d];
+    count_answers(traffic, &rows);
     return rows;
 }
 
@@ -35,7 +53,8 @@ static uint64_t lesser(uint64_t a, uint64_t b)
 struct sim_budget_rows sim_budget_rows_most(const struct sim_plan *plan)
 {
     const uint64_t tokens = plan->token_start[plan->ranks];
-    struct sim_budget_rows rows = {.tokens = tokens};
+    struct sim_budget_rows rows = {
+        .tokens = tokens, .answers = tokens * plan->topk, .answers_most = tokens * plan->topk};
 
     if (plan->mode == SIM_MODE_LL) {
         rows.received = rows.home = tokens * plan->topk;
@@ -105,6 +124,32 @@ static uint64_t weight_bytes(const struct sim_plan *plan)
                 ref_expert_matrix_scales(plan->hidden, inter) * sizeof(float));
 }
 
+/* An expert's weights and the reference's scratch beside them; in normal mode also the answers of a
+ * rank: gathered, made, and side by side for their rows. A token names an expert once. */
+static uint64_t mlp_bytes(const struct sim_plan *plan, const struct sim_budget_rows *rows)
+{
+    const struct widths w = widths_of(plan);
+    if (plan->expert != SIM_EXPERT_MLP) return 0;
+    const uint64_t sum =
+        weight_bytes(plan) + ref_expert_mlp_scratch_bytes(lesser(rows->answers_most, rows->tokens),
+                                                          plan->hidden, (uint32_t)mlp_inter(plan));
+    if (plan->mode == SIM_MODE_LL) return sum;
+    return sum + rows->answers_most * (w.payload + w.scales + 2 * w.hidden + 2 * sizeof(uint64_t));
+}
+
+/* What the MLP takes on the GPUs, weights apart; each rank has room for all answers of a row. */
+static uint64_t gpu_mlp_bytes(const struct sim_plan *plan, const struct sim_budget_rows *rows)
+{
+    const struct widths w = widths_of(plan);
+    const uint64_t inter = mlp_inter(plan);
+    const uint64_t each = 5 * inter + inter / REF_GROUP_CHANNELS * sizeof(float);
+    if (plan->expert != SIM_EXPERT_MLP) return 0;
+    if (plan->mode == SIM_MODE_LL) return rows->received * each;
+    return (rows->answers + (uint64_t)plan->ranks * plan->topk) *
+               (each + w.payload + w.scales + 2 * w.hidden) +
+           rows->received * (w.hidden + sizeof(uint64_t));
+}
+
 /* Received rows, expert output and combined tokens. */
 static uint64_t results_bytes(const struct sim_plan *plan, const struct sim_budget_rows *rows)
 {
@@ -143,13 +188,12 @@ static uint64_t gpu_bytes(const struct sim_plan *plan, const struct sim_budget_r
 {
     const struct widths w = widths_of(plan);
     const uint64_t message = whole_lines(w.message) + (plan->mode == SIM_MODE_LL ? LINE : 0);
-    const uint64_t answer = whole_lines(w.answer), inter = mlp_inter(plan);
+    const uint64_t answer = whole_lines(w.answer);
     const uint64_t ids = plan->topk * (sizeof(int64_t) + sizeof(float)) + 2 * sizeof(uint64_t);
     uint64_t sum = results_bytes(plan, rows) + rows->tokens * (w.hidden + w.cast);
 
     sum += rows->tokens * ids * plan->settings.gpus + weight_bytes(plan) * plan->ranks;
-    if (plan->expert == SIM_EXPERT_MLP)
-        sum += rows->received * (5 * inter + inter / REF_GROUP_CHANNELS * sizeof(float));
+    sum += gpu_mlp_bytes(plan, rows);
     if (strcmp(plan->settings.transport, "direct") == 0) {
         uint64_t tokens_max = 0;
         for (uint32_t r = 0; r < plan->ranks; r++)
@@ -179,8 +223,8 @@ struct sim_budget_need sim_budget_need(const struct sim_plan *plan,
                                       sizeof(uint64_t)) +
                       (rows->messages[SIM_DISPATCH] + rows->messages[SIM_COMBINE]) * message +
                       blocks_of(plan) * sizeof(uint64_t);
-    need.worker_bytes = 2 * results + rows->tokens * w.cast + weight_bytes(plan);
-    if (ref) need.worker_bytes += ref_bytes(plan, rows);
+    need.worker_bytes = 2 * results + rows->tokens * w.cast + mlp_bytes(plan, rows);
+    if (ref) need.worker_bytes += ref_bytes(plan, rows) + mlp_bytes(plan, rows);
     if (!ref && !cuda) need.worker_bytes += shared_bytes(plan, rows);
     if (cuda) need.gpu_bytes = gpu_bytes(plan, rows);
     return need;

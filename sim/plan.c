@@ -46,9 +46,8 @@ static int choose_mode(struct sim_plan *plan, char *err, size_t err_len)
     plan->expert = strcmp(settings->expert, "mlp") == 0        ? SIM_EXPERT_MLP
                    : strcmp(settings->expert, "identity") == 0 ? SIM_EXPERT_IDENTITY
                                                                : SIM_EXPERT_STANDIN;
-    if (plan->expert == SIM_EXPERT_MLP &&
-        (plan->mode != SIM_MODE_LL || ref_recipe_payload_bytes(plan->recipe) != 1)) {
-        snprintf(err, err_len, "--expert: mlp: needs --mode ll and an FP8 recipe");
+    if (plan->expert == SIM_EXPERT_MLP && ref_recipe_payload_bytes(plan->recipe) != 1) {
+        snprintf(err, err_len, "--expert: mlp: its GEMMs take FP8 rows: --recipe must not be bf16");
         return -1;
     }
     return 0;

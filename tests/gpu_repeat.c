@@ -41,19 +41,18 @@ struct layer {
     struct sim_cell *cell;
 };
 
-static struct layer make_layer(const char *ep, const char *mode, const char *recipe)
+static struct layer make_layer(const char *ep, const char *mode, const char *recipe,
+                               const char *expert)
 {
-    const char *const options[][2] = {{"model", "olmoe-1b-7b"},
-                                      {"ep", ep},
-                                      {"mode", mode},
-                                      {"recipe", recipe},
-                                      {"tokens", test_quick() ? "3" : "40"},
-                                      {"layers", "1"},
-                                      {NULL, NULL}};
+    const char *const options[][2] = {
+        {"model", "olmoe-1b-7b"}, {"ep", ep},         {"mode", mode},
+        {"recipe", recipe},       {"expert", expert}, {"tokens", test_quick() ? "3" : "40"},
+        {"layers", "1"},          {NULL, NULL}};
     uint64_t ready_ps[SIM_RANKS_MAX] = {0};
     struct layer layer;
 
     layer.plan = make_plan(options);
+    layer.plan->model.moe_inter = 128; /* An MLP that takes no seconds on the reference. */
     layer.source = sim_source_open(&layer.plan->settings, err, sizeof err);
     ck_assert_int_eq(sim_source_start(layer.source, layer.plan, err, sizeof err), 0);
     layer.engine = sim_engine_open(1024, err, sizeof err);
@@ -87,7 +86,7 @@ START_TEST(twenty_repeats_placed_otherwise_each_time_are_one_digest)
 {
     static const uint32_t sms[] = {0, 1, 20, 131, 7};
     struct layer layer =
-        make_layer(eps[_i % EPS], modes[_i / EPS % MODES], recipes[_i / EPS / MODES]);
+        make_layer(eps[_i % EPS], modes[_i / EPS % MODES], recipes[_i / EPS / MODES], "standin");
     const uint64_t expected = play(&layer, sim_backend_ref(), NULL);
 
     for (uint32_t i = 0; i < (test_quick() ? QUICK_REPEATS : REPEATS); i++) {
@@ -170,7 +169,8 @@ static void budgeted(const struct layer *layer, uint32_t transport, uint64_t nee
 /* A limit stands for a smaller GPU. */
 START_TEST(a_layer_that_does_not_fit_is_refused_with_the_number_missing)
 {
-    struct layer layer = make_layer("8", modes[_i], "fp8");
+    static const char *const experts[] = {"standin", "mlp"};
+    struct layer layer = make_layer("8", modes[_i % MODES], "fp8", experts[_i / MODES]);
     struct sim_backend_place place = test_gpu_place(0);
     place.gpu_bytes = 100000;
     for (uint32_t transport = 0; transport < 2; transport++) {
@@ -201,7 +201,7 @@ Suite *gpu_repeat_suite(void)
                         EPS * MODES * (test_quick() ? 1 : RECIPES));
     tcase_add_loop_test(tests, layers_in_flight_on_all_gpus_do_not_disturb_each_other, 0, MODES);
     tcase_add_loop_test(tests, a_layer_that_does_not_fit_is_refused_with_the_number_missing, 0,
-                        MODES);
+                        2 * MODES);
     suite_add_tcase(suite, tests);
     return suite;
 }

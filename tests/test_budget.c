@@ -36,24 +36,27 @@ static struct sim_plan *make_plan(const char *const options[][2])
     return plan;
 }
 
-static const char *const shapes[][4] = {
-    /* mode, recipe, ranks, machine */
-    {"ll", "fp8", "8", "h200-hgx"},      {"ll", "bf16", "4", "h200-hgx"},
-    {"ll", "ue8m0", "16", "h200-hgx"},   {"normal", "fp8", "8", "h200-hgx"},
-    {"normal", "bf16", "2", "h200-hgx"}, {"normal", "fp8", "8", "toy-2x4"},
+static const char *const shapes[][5] = {
+    /* mode, recipe, ranks, machine, expert */
+    {"ll", "fp8", "8", "h200-hgx", "standin"},      {"ll", "bf16", "4", "h200-hgx", "standin"},
+    {"ll", "ue8m0", "16", "h200-hgx", "standin"},   {"normal", "fp8", "8", "h200-hgx", "standin"},
+    {"normal", "bf16", "2", "h200-hgx", "standin"}, {"normal", "fp8", "8", "toy-2x4", "standin"},
+    {"ll", "fp8", "16", "h200-hgx", "mlp"}, /* An expert a rank: the budget knows no finer. */
+    {"normal", "fp8", "8", "h200-hgx", "mlp"},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 START_TEST(what_is_counted_is_what_is_taken)
 {
-    const char *const options[][2] = {{"model", "toy-16x2"},      {"backend", "ref"},
-                                      {"tokens", "96"},           {"mode", shapes[_i][0]},
-                                      {"recipe", shapes[_i][1]},  {"ep", shapes[_i][2]},
-                                      {"machine", shapes[_i][3]}, {NULL, NULL}};
+    const char *const options[][2] = {
+        {"model", "toy-16x2"},      {"backend", "ref"},        {"tokens", "96"},
+        {"mode", shapes[_i][0]},    {"recipe", shapes[_i][1]}, {"ep", shapes[_i][2]},
+        {"machine", shapes[_i][3]}, {"expert", shapes[_i][4]}, {NULL, NULL}};
     uint64_t ready_ps[SIM_RANKS_MAX] = {0};
     if (test_quick()) return; /* Sanitizers count memory in their own way. */
     struct sim_plan *plan = make_plan(options);
     struct sim_source *source = sim_source_open(&plan->settings, err, sizeof err);
+    plan->model.moe_inter = 128; /* An MLP that takes no seconds. */
     ck_assert_int_eq(sim_source_start(source, plan, err, sizeof err), 0);
     struct sim_engine *engine = sim_engine_open(65536, err, sizeof err);
     const uint64_t before = taken_bytes();
@@ -69,13 +72,17 @@ START_TEST(what_is_counted_is_what_is_taken)
     const uint64_t counted = need.cell_bytes + need.worker_bytes, real = played - before;
 
     ck_assert_msg(counted >= real - real / 10 && counted <= real + real / 10,
-                  "%s %s: %" PRIu64 " counted (cell %" PRIu64 "), %" PRIu64
+                  "%s %s %s: %" PRIu64 " counted (cell %" PRIu64 "), %" PRIu64
                   " taken (before playing %" PRIu64 ")",
-                  shapes[_i][0], shapes[_i][1], counted, need.cell_bytes, real, prepared - before);
+                  shapes[_i][0], shapes[_i][1], shapes[_i][4], counted, need.cell_bytes, real,
+                  prepared - before);
     ck_assert_uint_ge(most.received, rows.received);
     ck_assert_uint_ge(most.rails, rows.rails);
     ck_assert_uint_ge(most.contributions, rows.contributions);
     ck_assert_uint_ge(most.home, rows.home);
+    ck_assert_uint_eq(most.answers, rows.answers);
+    ck_assert_uint_ge(most.answers_most, rows.answers_most);
+    ck_assert_uint_ge(rows.answers_most * plan->ranks, rows.answers);
     for (int d = 0; d < SIM_DIRECTIONS; d++) ck_assert_uint_ge(most.messages[d], rows.messages[d]);
     if (plan->mode == SIM_MODE_LL) ck_assert_uint_eq(most.received, rows.received);
     sim_datapath_close(path);

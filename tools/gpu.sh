@@ -125,6 +125,21 @@ if wanted jobs; then
         done
     done
 fi
+if wanted jobs; then # The experts themselves, sum by sum: slow on the reference, so one layer.
+    small=(--model olmoe-1b-7b --ep 8 --tokens 16 --layers 1 --expert mlp)
+    for mode in ll normal; do
+        step "mlp-$mode-ref" 120 "$epsim" run "${small[@]}" --mode $mode --backend ref
+        for transport in driven direct; do
+            step "mlp-$mode-$transport" 120 "$epsim" run "${small[@]}" --mode $mode \
+                --backend cuda --transport $transport --gpus "$((gpus > 2 ? 2 : gpus))"
+            same "mlp-$mode-ref" "mlp-$mode-$transport"
+        done
+    done
+    small=(--model toy-16x2 --machine toy-2x4 --ep 8 --tokens 16 --mode normal --expert mlp)
+    step mlp-nodes-ref 120 "$epsim" run "${small[@]}" --backend ref
+    step mlp-nodes-driven 120 "$epsim" run "${small[@]}" --backend cuda
+    same mlp-nodes-ref mlp-nodes-driven
+fi
 if wanted faults; then
     for kind in drop double corrupt overtake; do
         for stage in dispatch combine; do
