@@ -100,7 +100,21 @@ static void note_idle_knobs(struct sim_plan *plan)
     sim_settings_default(&usual);
     const bool nic = plan->nodes > 1 || plan->machine.nvlink_bytes_per_s == 0;
     const bool deep = strcmp(settings->qp_depth, usual.qp_depth) != 0;
-    if (plan->note_count + 2 > SIM_NOTES_MAX) return;
+    const struct {
+        const char *option, *without;
+        bool idle;
+    } lone[] = {
+        {"eplb-weights", "--eplb", settings->eplb == 0 && settings->eplb_weights[0] != '\0'},
+        {"eplb-groups", "--eplb", settings->eplb == 0 && settings->eplb_groups != 1},
+        {"replica", "--eplb", settings->eplb == 0 && strcmp(settings->replica, usual.replica) != 0},
+        {"weights", "a trace",
+         !sim_plan_is_trace(settings) && strcmp(settings->weights, usual.weights) != 0},
+        {"offsets", "a trace", !sim_plan_is_trace(settings) && settings->offsets[0] != '\0'},
+    };
+    if (plan->note_count + 2 + sizeof lone / sizeof lone[0] > SIM_NOTES_MAX) return;
+    for (size_t i = 0; i < sizeof lone / sizeof lone[0]; i++)
+        if (lone[i].idle)
+            note(plan, "--%s does nothing without %s", lone[i].option, lone[i].without);
     if (plan->mode == SIM_MODE_LL && settings->sms != usual.sms)
         note(plan, "--sms %" PRIu32 " does nothing: low latency takes a grid of its own",
              settings->sms);
@@ -168,7 +182,7 @@ static int check_rules(struct sim_plan *plan, char *err, size_t err_len)
     input.mode = plan->mode;
     input.hidden = plan->hidden;
     input.topk = plan->topk;
-    input.experts = plan->experts;
+    assert(input.experts == plan->experts);
     plan->nodes = input.nodes;
     plan->qp_depth = input.qp_depth;
     sim_rules_check(&input, rules);

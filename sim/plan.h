@@ -18,7 +18,7 @@
 #include "sim/skew.h"
 #include "sim/traffic.h"
 
-enum { SIM_LAYERS_MAX = 1024, SIM_NOTES_MAX = 8 };
+enum { SIM_LAYERS_MAX = 1024, SIM_NOTES_MAX = 16 };
 
 struct sim_plan {
     struct sim_settings settings;

@@ -90,6 +90,10 @@ struct trace_routing;
 void sim_rules_check_trace(const struct trace_routing *trace, uint32_t experts,
                            struct sim_rule rules[SIM_RULES]);
 
+/* Weights of a trace beside chosen experts that are no finite number or below 0: how many, and
+ * where the first stands, in one line; "" when there are none. The library takes any. */
+void sim_rules_weights(const struct trace_routing *trace, char *text, size_t text_len);
+
 /* Mark the rules that a comma-separated list names. 0, or -1 with err for an unknown name. */
 int sim_rules_allow(struct sim_rule rules[SIM_RULES], const char *list, char *err, size_t err_len);
 

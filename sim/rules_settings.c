@@ -15,6 +15,17 @@ static enum sim_mode mode_named(const char *name)
     return strcmp(name, "normal") == 0 ? SIM_MODE_NORMAL : SIM_MODE_AUTO;
 }
 
+/* Experts of the model, or places for their replicas. */
+static int fill_experts(const struct sim_settings *settings, const struct sim_model *model,
+                        struct sim_rules_input *input, char *err, size_t err_len)
+{
+    input->experts = settings->eplb > 0 ? settings->eplb : model->experts;
+    if (input->experts >= model->experts) return 0;
+    snprintf(err, err_len, "--eplb: %" PRIu32 ": must be at least the %" PRIu32 " experts of %s",
+             settings->eplb, model->experts, model->name);
+    return -1;
+}
+
 static int fill_capacity(const struct sim_settings *settings, const uint32_t *tokens,
                          uint32_t *capacity, char *err, size_t err_len)
 {
@@ -69,12 +80,14 @@ int sim_rules_input_from_settings(const struct sim_settings *settings,
     }
     if (sim_settings_per_rank("tokens", settings->tokens, settings->ep, TOKENS_MAX, tokens_out, err,
                               err_len) != 0 ||
-        fill_capacity(settings, tokens_out, capacity_out, err, err_len) != 0)
+        fill_capacity(settings, tokens_out, capacity_out, err, err_len) != 0 ||
+        fill_experts(settings, model, input, err, err_len) != 0)
         return -1;
     input->mode = mode_named(settings->mode);
+    if (input->mode == SIM_MODE_AUTO && strcmp(settings->phase, "prefill") == 0)
+        input->mode = SIM_MODE_NORMAL;
     input->hidden = model->hidden;
     input->topk = model->topk;
-    input->experts = model->experts;
     input->ranks = settings->ep;
     input->nodes =
         settings->nodes > 0 ? settings->nodes : (settings->ep + node_ranks - 1) / node_ranks;

@@ -1,6 +1,9 @@
-/* sim/rules_trace.c - the two rules about ids, judged over a whole captured trace. */
+/* sim/rules_trace.c - the two rules about ids, judged over a whole captured trace, and
+ * what is odd about its weights. */
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include "sim/rules_parts.h"
 #include "traces/routing.h"
 
@@ -52,4 +55,57 @@ void sim_rules_check_trace(const struct trace_routing *trace, uint32_t experts,
     range->has_nearest = twice->has_nearest = true;
     if (range->ok) range->nearest = range->value;
     if (twice->ok) twice->nearest = twice->value;
+}
+
+struct odd_weights { /* How many, and where the first stands. */
+    uint64_t count, token;
+    uint32_t layer, column;
+};
+
+static void count_odd(struct odd_weights *odd, uint64_t token, uint32_t layer, uint32_t column)
+{
+    if (odd->count++ == 0) *odd = (struct odd_weights){1, token, layer, column};
+}
+
+static size_t describe_odd(const struct odd_weights *odd, const char *noun, const char *what,
+                           char *text, size_t text_len)
+{
+    const char *be = odd->count == 1 ? "is" : "are";
+    if (odd->count == 0) return 0;
+    const int length = snprintf(text, text_len,
+                                "%" PRIu64 "%s%s %s %s, the first of token %" PRIu64
+                                ", layer %" PRIu32 ", column %" PRIu32,
+                                odd->count, noun, noun[0] != '\0' && odd->count > 1 ? "s" : "", be,
+                                what, odd->token, odd->layer, odd->column);
+    return (size_t)length < text_len ? (size_t)length : text_len - 1;
+}
+
+void sim_rules_weights(const struct trace_routing *trace, char *text, size_t text_len)
+{
+    int64_t ids[TRACE_TOPK_MAX];
+    float weights[TRACE_TOPK_MAX];
+    struct odd_weights wild = {0, 0, 0, 0}, negative = {0, 0, 0, 0};
+
+    assert(text_len > 0 && trace->topk <= TRACE_TOPK_MAX);
+    text[0] = '\0';
+    for (uint64_t t = 0; trace->has_weights && t < trace->tokens; t++) {
+        for (uint32_t l = 0; l < trace->layers; l++) {
+            trace_routing_ids(trace, t, l, ids);
+            trace_routing_weights(trace, t, l, weights);
+            for (uint32_t k = 0; k < trace->topk; k++) {
+                if (ids[k] < 0) continue;
+                if (!isfinite(weights[k]))
+                    count_odd(&wild, t, l, k);
+                else if (weights[k] < 0)
+                    count_odd(&negative, t, l, k);
+            }
+        }
+    }
+    size_t at = describe_odd(&wild, " weight", "NaN or infinite", text, text_len);
+    if (wild.count > 0)
+        at += (size_t)snprintf(text + at, text_len - at, ": so is what combine makes of %s%s",
+                               wild.count > 1 ? "them" : "it", negative.count > 0 ? "; " : "");
+    if (at < text_len)
+        (void)describe_odd(&negative, wild.count > 0 ? "" : " weight", "negative", text + at,
+                           text_len - at);
 }

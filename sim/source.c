@@ -3,15 +3,17 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "sim/generator.h"
 #include "sim/placement.h"
+#include "sim/rules.h"
 #include "sim/streams.h"
+#include "traces/text.h"
 
 struct sim_source {
     const struct sim_plan *plan; /* Borrowed; NULL before start. */
@@ -173,31 +175,21 @@ void sim_source_describe(const struct sim_source *source, char *text, size_t tex
 
 void sim_source_remark(const struct sim_source *source, char *text, size_t text_len)
 {
-    const struct trace_routing *trace = &source->trace;
-    int64_t ids[REF_TOPK_MAX];
-    float weights[REF_TOPK_MAX];
-    uint64_t odd = 0, first_token = 0;
-    uint32_t first_layer = 0;
-
     text[0] = '\0';
-    if (!source->has_trace || !trace->has_weights || trace->topk > REF_TOPK_MAX) return;
-    for (uint64_t t = 0; t < trace->tokens; t++) {
-        for (uint32_t l = 0; l < trace->layers; l++) {
-            trace_routing_ids(trace, t, l, ids);
-            trace_routing_weights(trace, t, l, weights);
-            for (uint32_t k = 0; k < trace->topk; k++) {
-                if (ids[k] < 0 || isfinite(weights[k])) continue;
-                if (odd++ > 0) continue;
-                first_token = t;
-                first_layer = l;
-            }
-        }
-    }
-    if (odd == 0) return;
-    snprintf(text, text_len,
-             "%" PRIu64 " weights are NaN or infinite, the first of token %" PRIu64
-             ", layer %" PRIu32 ": so is what combine makes of them",
-             odd, first_token, first_layer);
+    if (source->has_trace) sim_rules_weights(&source->trace, text, text_len);
+}
+
+void sim_source_remark_model(const struct sim_source *source, char *text, size_t text_len)
+{
+    const char *named = source->has_trace ? source->trace.model : "";
+    const char *slash = strrchr(named, '/'), *own = slash != NULL ? slash + 1 : named;
+    char quoted[TRACE_QUOTE_BYTES];
+
+    assert(source->plan != NULL);
+    text[0] = '\0';
+    if (own[0] == '\0' || strcasecmp(own, source->plan->model.name) == 0) return;
+    snprintf(text, text_len, "the trace is of model %s, played is %s",
+             trace_quote(named, strlen(named), quoted), source->plan->model.name);
 }
 
 /* From experts that the router named to places that kernels send to, in place. */

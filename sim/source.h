@@ -22,9 +22,12 @@ int sim_source_start(struct sim_source *source, const struct sim_plan *plan, cha
 /* How a started trace is played, in one line for people; "" for a generator. */
 void sim_source_describe(const struct sim_source *source, char *text, size_t text_len);
 
-/* What is odd about a started trace: weights that are no finite numbers beside experts that are
- * chosen, in one line; "" when there are none. Looks at the whole trace. */
+/* What is odd about a started trace, in one line; "" when nothing is. Weights beside chosen experts
+ * that are no finite numbers, or below 0 (sim_rules_weights; looks at the whole trace) ... */
 void sim_source_remark(const struct sim_source *source, char *text, size_t text_len);
+/* ... and a model that the trace names and that is not the one played, whatever folder or letters
+ * it is written with. */
+void sim_source_remark_model(const struct sim_source *source, char *text, size_t text_len);
 
 /* Choices and weights of all ranks' tokens in one MoE layer of the current step:
  * topk_idx [tokens][topk] (places, with --eplb), weights [tokens][topk] (1 / topk where the trace

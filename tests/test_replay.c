@@ -21,6 +21,7 @@
 
 #include "tests/support.h"
 #include "traces/npy.h"
+#include "traces/safetensors.h"
 
 Suite *replay_suite(void);
 
@@ -204,13 +205,66 @@ START_TEST(weights_that_are_no_numbers_are_remarked)
     ck_assert_int_eq(trace_npy_write(path, TRACE_F32, shape, 3, weights, err, sizeof err), 0);
     ck_assert_int_eq(REPLAY(&output, folder, "--weights", path, "--backend", "ref"), 0);
     ck_assert_ptr_null(strstr(output.out, "NaN"));
-    weights[6] = NAN; /* Token 1, layer 1, column 0. */
+    ck_assert_ptr_null(strstr(output.out, "negative"));
+    weights[5] = -0.25f; /* Token 1, layer 0, column 1. */
+    weights[6] = NAN;    /* Token 1, layer 1, column 0. */
     weights[13] = INFINITY;
     ck_assert_int_eq(trace_npy_write(path, TRACE_F32, shape, 3, weights, err, sizeof err), 0);
     ck_assert_int_eq(REPLAY(&output, folder, "--weights", path, "--backend", "ref"), 0);
-    ck_assert_msg(strstr(output.out, "note      2 weights are NaN or infinite, the first of token "
-                                     "1, layer 1: so is what combine makes") != NULL,
-                  "%s", output.out);
+    const json_t *notes = NULL;
+    ck_assert_int_eq(REPLAY(&output, folder, "--weights", path, "--backend", "ref", "--json"), 0);
+    json_t *json = parse(&output);
+    notes = json_object_get(json, "notes");
+    ck_assert_str_eq(json_string_value(json_array_get(notes, json_array_size(notes) - 1)),
+                     "2 weights are NaN or infinite, the first of token 1, layer 1, column 0: so "
+                     "is what combine makes of them; 1 is negative, the first of token 1, layer 0, "
+                     "column 1");
+    json_decref(json);
+}
+END_TEST
+
+/* The container says whose routing it is; folders and letters do not matter. */
+START_TEST(a_trace_of_another_model_is_remarked)
+{
+    static const struct {
+        const char *says, *want;
+    } cases[] = {{"some/Mine", NULL},
+                 {"mine", NULL},
+                 {"some/Other\n", "note      the trace is of model 'some/Other?', played is mine"}};
+    const char *folder = test_temp_dir(), *path = test_join(folder, "trace.safetensors");
+    const uint8_t ids[16] = {0, 1, 3, 2, 0, 2, 3, 1, 0, 3, 3, 0, 2, 3, 1, 3};
+    const struct trace_tensor tensor = {"topk_ids", TRACE_U8, 3, {4, 2, 2}, 0, 0, ids};
+    const char *model = test_write_text(folder, "mine.yaml", MODEL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct trace_pair pair = {"model", cases[i].says};
+        struct test_output output;
+        char err[256];
+        ck_assert_int_eq(trace_tensors_write(path, &tensor, 1, &pair, 1, err, sizeof err), 0);
+        TEST_EPSIM(&output, "replay", path, "--model", model, "--ep", "2", "--batch", "1");
+        ck_assert_msg(output.status == 0, "%s", output.err);
+        if (cases[i].want == NULL)
+            ck_assert_msg(strstr(output.out, "is of model") == NULL, "%s", output.out);
+        else
+            ck_assert_msg(strstr(output.out, cases[i].want) != NULL, "%s", output.out);
+    }
+}
+END_TEST
+
+START_TEST(options_that_say_nothing_alone_are_remarked)
+{
+    static const char *const cases[][3] = {
+        {"--eplb-weights", "w.json", "note      --eplb-weights does nothing without --eplb\n"},
+        {"--eplb-groups", "2", "note      --eplb-groups does nothing without --eplb\n"},
+        {"--replica", "row-mod", "note      --replica does nothing without --eplb\n"},
+        {"--weights", "w.npy", "note      --weights does nothing without a trace\n"},
+        {"--offsets", "o.npy", "note      --offsets does nothing without a trace\n"}};
+    struct test_output output;
+    TEST_EPSIM(&output, "replay", "uniform", "--model", "toy-16x2", "--ep", "2", "--batch", "4",
+               cases[_i][0], cases[_i][1]);
+    ck_assert_int_eq(output.status, 0);
+    ck_assert_msg(strstr(output.out, cases[_i][2]) != NULL, "%s", output.out);
+    TEST_EPSIM(&output, "replay", "uniform", "--model", "toy-16x2", "--ep", "2", "--batch", "4");
+    ck_assert_ptr_null(strstr(output.out, "does nothing"));
 }
 END_TEST
 
@@ -366,6 +420,8 @@ Suite *replay_suite(void)
     tcase_add_test(tests, threads_and_detail_change_neither_digest_nor_checks);
     tcase_add_test(tests, a_late_rank_is_in_the_database);
     tcase_add_test(tests, a_fault_in_a_run_exits_1_and_names_the_element);
+    tcase_add_test(tests, a_trace_of_another_model_is_remarked);
+    tcase_add_loop_test(tests, options_that_say_nothing_alone_are_remarked, 0, 5);
     tcase_add_test(tests, weights_that_are_no_numbers_are_remarked);
     tcase_add_test(tests, what_cannot_be_asked_is_one_line_and_status_2);
     tcase_add_test(tests, faults_that_cannot_happen_are_refused_and_leave_no_run);

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 #include "tests/rules_support.h"
 #include "tests/support.h"
@@ -176,6 +177,78 @@ START_TEST(check_reads_the_ids_of_a_trace)
 }
 END_TEST
 
+START_TEST(check_remarks_weights_that_are_no_weights)
+{
+    struct test_output output;
+    const char *folder = test_temp_dir(), *ids_path = test_join(folder, "ids.npy"),
+               *path = test_join(folder, "weights.npy");
+    const uint64_t shape[3] = {3, 1, 2};
+    const int32_t ids[6] = {0, 3, 7, -1, 2, 1};
+    /* The NaN beside no expert is nobody's. */
+    float weights[6] = {0.5f, 0.5f, 1, NAN, 0.5f, 0.5f};
+    char err[256] = "";
+
+    ck_assert_int_eq(trace_npy_write(ids_path, TRACE_I32, shape, 3, ids, err, sizeof err), 0);
+    ck_assert_int_eq(trace_npy_write(path, TRACE_F32, shape, 3, weights, err, sizeof err), 0);
+    ck_assert_int_eq(TEST_EPSIM(&output, "check", "--model", "toy-16x2", "--routing", ids_path,
+                                "--weights", path),
+                     0);
+    ck_assert_ptr_null(strstr(output.out, "warning"));
+    weights[1] = -1;
+    weights[4] = -2;
+    weights[5] = INFINITY;
+    ck_assert_int_eq(trace_npy_write(path, TRACE_F32, shape, 3, weights, err, sizeof err), 0);
+    ck_assert_int_eq(TEST_EPSIM(&output, "check", "--model", "toy-16x2", "--routing", ids_path,
+                                "--weights", path),
+                     0);
+    ck_assert_msg(
+        strstr(output.out,
+               "warning: 1 weight is NaN or infinite, the first of token 2, layer 0, column 1: so "
+               "is what combine makes of it; 2 are negative, the first of token 0, layer 0, column "
+               "1\n") != NULL,
+        "%s", output.out);
+    ck_assert_int_eq(TEST_EPSIM(&output, "check", "--model", "toy-16x2", "--weights", path), 2);
+    ck_assert_msg(strstr(output.err, "--weights: needs --routing TRACE") != NULL, "%s", output.err);
+}
+END_TEST
+
+/* 256 experts do not divide over 72 ranks; 288 places do. */
+START_TEST(check_takes_places_for_replicas_as_run_does)
+{
+    static const struct {
+        const char *words[6];
+        int status;
+        const char *says;
+    } asked[] = {
+        {{"--ep", "72"}, 1, "experts_divide"},
+        {{"--ep", "72", "--eplb", "288"}, 0, "256 experts in 288 places"},
+        {{"--ep", "72", "--eplb", "290"}, 1, "experts_divide: 290 experts on 72 ranks"},
+        {{"--ep", "8", "--eplb", "128"}, 2, "--eplb: 128: must be at least the 256 experts"},
+        {{"--ep", "8", "--eplb", "264", "--eplb-groups", "7"}, 2, "--eplb-groups: 7: must be a"},
+        {{"--ep", "8", "--eplb", "264", "--eplb-weights", "WEIGHTS"},
+         2,
+         "--eplb-weights: WEIGHTS: 1 layers of 2 experts, but deepseek-v3 has 256"},
+        {{"--ep", "8", "--eplb-groups", "8"}, 2, "--eplb-groups: needs --eplb"},
+        {{"--ep", "8", "--phase", "prefill"}, 0, "normal\n"},
+        {{"--ep", "8", "--phase", "prefill", "--mode", "ll"}, 2, "--phase: prefill: "},
+    };
+    const char *weights = test_write_text(test_temp_dir(), "w.json", "[[1, 2]]");
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        const char *argv[9] = {test_epsim(), "check"}, *says = asked[i].says;
+        struct test_output output;
+        for (size_t w = 0; w < 6 && asked[i].words[w] != NULL; w++)
+            argv[w + 2] = strcmp(asked[i].words[w], "WEIGHTS") == 0 ? weights : asked[i].words[w];
+        test_run(argv, &output);
+        ck_assert_msg(output.status == asked[i].status, "%s: %d", says, output.status);
+        const char *path = strstr(says, "WEIGHTS");
+        if (path != NULL)
+            says = test_format("%.*s%s%s", (int)(path - says), says, weights, path + 7);
+        ck_assert_msg(strstr(output.status == 2 ? output.err : output.out, says) != NULL,
+                      "%s: %s%s", says, output.out, output.err);
+    }
+}
+END_TEST
+
 Suite *rules_ids_suite(void);
 Suite *rules_ids_suite(void)
 {
@@ -190,6 +263,8 @@ Suite *rules_ids_suite(void)
     tcase_add_test(tcase, check_answers_in_json_and_by_exit_status);
     tcase_add_test(tcase, run_refuses_what_check_refuses);
     tcase_add_test(tcase, check_reads_the_ids_of_a_trace);
+    tcase_add_test(tcase, check_remarks_weights_that_are_no_weights);
+    tcase_add_test(tcase, check_takes_places_for_replicas_as_run_does);
     suite_add_tcase(suite, tcase);
     return suite;
 }

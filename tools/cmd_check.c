@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "sim/eplb.h"
 #include "sim/generator.h"
 #include "sim/overlap.h"
 #include "sim/plan.h"
@@ -16,17 +17,18 @@ enum {
     TOKENS_DRAWN_MAX = 1 << 24, /* Ids of so many tokens take at most 4 GiB. */
 };
 
-static const char *const options[] = {"model",   "machine", "ep",       "nodes",    "mode",
-                                      "recipe",  "tokens",  "capacity", "qp-depth", "sms",
-                                      "after",   "routing", "offsets",  "allow",    "seed",
-                                      "overlap", "gemm",    "comm-sms", NULL};
+static const char *const options[] = {"model",        "machine",     "ep",       "nodes",    "mode",
+                                      "recipe",       "tokens",      "capacity", "qp-depth", "sms",
+                                      "after",        "routing",     "offsets",  "allow",    "seed",
+                                      "overlap",      "gemm",        "comm-sms", "weights",  "eplb",
+                                      "eplb-weights", "eplb-groups", "phase",    NULL};
 
 static const struct command_spec spec = {
     .name = "check",
     .arguments = "",
     .summary = "Every precondition of a deployment: passes, or the number that fails and the\n"
                "nearest that works. --qp-depth auto is the library's 1024 here; ids are looked at\n"
-               "when --routing names them.",
+               "when --routing names them, and --weights with them.",
     .example = "epsim check --model deepseek-v3 --machine h200-hgx --ep 16 --mode ll --tokens 128",
     .options = options,
 };
@@ -38,20 +40,35 @@ struct check {
     struct sim_rules_input input;
     uint32_t tokens[SIM_RANKS_MAX], capacity[SIM_RANKS_MAX];
     struct sim_rule rules[SIM_RULES];
-    char warning[160];
+    char warning[512];
     char overlap[256]; /* Why the schedule asked for is refused; "" when it is not. */
 };
 
+/* What is odd and no rule forbids: lines joined into one. */
+static void warn(struct check *check, const char *text)
+{
+    const size_t used = strlen(check->warning);
+    if (text[0] != '\0')
+        snprintf(check->warning + used, sizeof check->warning - used, "%s%s", used > 0 ? "; " : "",
+                 text);
+}
+
 static int check_trace(struct check *check, char *err, size_t err_len)
 {
-    const struct trace_routing_source source = {.ids_path = check->line.settings.routing,
-                                                .offsets_path = check->line.settings.offsets,
+    const struct sim_settings *settings = &check->line.settings;
+    const bool weights = strcmp(settings->weights, "none") != 0;
+    const struct trace_routing_source source = {.ids_path = settings->routing,
+                                                .offsets_path = settings->offsets,
+                                                .weights_path = weights ? settings->weights : NULL,
                                                 .allow_duplicates = true};
     struct trace_routing trace;
+    char odd[256];
 
     if (trace_routing_open(&source, &trace, err, err_len) != 0) return -1;
     sim_rules_check(&check->input, check->rules);
     sim_rules_check_trace(&trace, check->model.experts, check->rules);
+    sim_rules_weights(&trace, odd, sizeof odd);
+    warn(check, odd);
     trace_routing_close(&trace);
     return 0;
 }
@@ -65,8 +82,8 @@ static int check_drawn(struct check *check, char *err, size_t err_len)
     int64_t *ids = NULL;
     int status = -1;
 
-    if (sim_generator_parse(check->line.settings.routing, input->experts, input->topk, input->nodes,
-                            check->line.settings.seed, &generator, err, err_len) != 0)
+    if (sim_generator_parse(check->line.settings.routing, check->model.experts, input->topk,
+                            input->nodes, check->line.settings.seed, &generator, err, err_len) != 0)
         goto free_start;
     for (uint32_t r = 0; start != NULL && r < input->ranks; r++)
         start[r + 1] = start[r] + input->tokens[r];
@@ -95,17 +112,76 @@ free_start:
     return status;
 }
 
+/* Would the replicas find places? Any weights do for that; those that were named are read. */
+static int check_places(const struct check *check, char *err, size_t err_len)
+{
+    const struct sim_settings *settings = &check->line.settings;
+    const struct sim_rules_input *input = &check->input;
+    const struct ref_eplb_shape shape = {check->model.experts, input->experts,
+                                         settings->eplb_groups, input->nodes, input->ranks};
+    struct sim_eplb_weights weights = {1, check->model.experts,
+                                       (float *)calloc(check->model.experts, sizeof(float))};
+    struct sim_eplb eplb = {.layers = 0};
+    int status = weights.values != NULL ? 0 : -1;
+
+    if (status != 0) snprintf(err, err_len, "--eplb: out of memory");
+    if (status == 0 && settings->eplb_weights[0] != '\0') {
+        sim_eplb_weights_close(&weights);
+        status = sim_eplb_weights_open(settings->eplb_weights, &weights, err, err_len);
+    }
+    if (status == 0 && weights.experts != check->model.experts) {
+        snprintf(err, err_len,
+                 "--eplb-weights: %.256s: %" PRIu32 " layers of %" PRIu32
+                 " experts, but %s has %" PRIu32,
+                 settings->eplb_weights, weights.layers, weights.experts, check->model.name,
+                 check->model.experts);
+        status = -1;
+    }
+    /* Where these do not divide, a rule says so. */
+    if (status == 0 && input->experts % input->ranks == 0 && input->ranks % input->nodes == 0)
+        status = sim_eplb_open(&weights, &shape, &eplb, err, err_len);
+    sim_eplb_close(&eplb);
+    sim_eplb_weights_close(&weights);
+    return status != 0 ? -1 : 0;
+}
+
+/* Options that say nothing without another one. */
+static int check_partners(const struct command_line *line, char *err, size_t err_len)
+{
+    static const char *const needing[] = {"eplb-weights", "eplb-groups"};
+    const struct sim_settings *settings = &line->settings;
+    const bool trace = command_line_given(line, "routing") && sim_plan_is_trace(settings);
+
+    for (size_t i = 0; i < sizeof needing / sizeof needing[0]; i++) {
+        if (settings->eplb > 0 || !command_line_given(line, needing[i])) continue;
+        snprintf(err, err_len, "--%s: needs --eplb N places", needing[i]);
+        return -1;
+    }
+    if (strcmp(settings->weights, "none") != 0 && !trace) {
+        snprintf(err, err_len, "--weights: needs --routing TRACE: they belong to its choices");
+        return -1;
+    }
+    if (strcmp(settings->phase, "prefill") == 0 && strcmp(settings->mode, "ll") == 0) {
+        snprintf(err, err_len,
+                 "--phase: prefill: the low-latency mode decodes: needs --mode normal");
+        return -1;
+    }
+    return 0;
+}
+
 static int judge(struct check *check, char *err, size_t err_len)
 {
     const struct sim_settings *settings = &check->line.settings;
     int status = 0;
 
-    if (fabric_machine_load(settings->machine, &check->machine, err, err_len) != 0 ||
+    if (check_partners(&check->line, err, err_len) != 0 ||
+        fabric_machine_load(settings->machine, &check->machine, err, err_len) != 0 ||
         sim_model_load(settings->model, &check->model, err, err_len) != 0 ||
         sim_rules_input_from_settings(settings, &check->model, &check->machine, LIBRARY_QP_DEPTH,
                                       check->tokens, check->capacity, &check->input, err,
                                       err_len) != 0)
         return -1;
+    if (settings->eplb > 0 && check_places(check, err, err_len) != 0) return -1;
     if (!command_line_given(&check->line, "routing"))
         sim_rules_check(&check->input, check->rules);
     else if (sim_plan_is_trace(settings))
@@ -113,10 +189,13 @@ static int judge(struct check *check, char *err, size_t err_len)
     else
         status = check_drawn(check, err, err_len);
     if (status == 0) status = sim_rules_allow(check->rules, settings->allow, err, err_len);
-    if (check->input.mode == SIM_MODE_NORMAL && 2 * settings->sms >= check->machine.sm_count)
-        snprintf(check->warning, sizeof(check->warning),
+    if (check->input.mode == SIM_MODE_NORMAL && 2 * settings->sms >= check->machine.sm_count) {
+        char text[128];
+        snprintf(text, sizeof text,
                  "%" PRIu32 " communication SMs are not under half of the GPU's %" PRIu32,
                  settings->sms, check->machine.sm_count);
+        warn(check, text);
+    }
     return status;
 }
 
@@ -179,9 +258,13 @@ static void print_check(const struct check *check, const char *refusal)
     const struct sim_settings *settings = &check->line.settings;
     struct table *table = table_open("rule|verdict|>value|~allowed|>nearest|~why");
 
-    printf("%s on %s: EP%" PRIu32 ", %" PRIu32 " node%s, %s\n\n", check->model.name,
+    printf("%s on %s: EP%" PRIu32 ", %" PRIu32 " node%s, %s\n", check->model.name,
            check->machine.name, settings->ep, check->input.nodes, check->input.nodes > 1 ? "s" : "",
            check->input.mode == SIM_MODE_NORMAL ? "normal" : "low latency");
+    if (settings->eplb > 0)
+        printf("%" PRIu32 " experts in %" PRIu32 " places\n", check->model.experts,
+               check->input.experts);
+    putchar('\n');
     for (uint32_t i = 0; i < SIM_RULES; i++) {
         const struct sim_rule *rule = &check->rules[i];
 

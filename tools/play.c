@@ -147,9 +147,11 @@ static int prepare(struct play *play)
     }
     if (sim_source_start(play->source, play->plan, play->err, sizeof play->err) != 0)
         return EXIT_USAGE;
-    if (play->plan->note_count < SIM_NOTES_MAX) {
+    static void (*const remarks[])(const struct sim_source *, char *,
+                                   size_t) = {sim_source_remark_model, sim_source_remark};
+    for (size_t i = 0; i < 2 && play->plan->note_count < SIM_NOTES_MAX; i++) {
         char *note = play->plan->notes[play->plan->note_count];
-        sim_source_remark(play->source, note, sizeof play->plan->notes[0]);
+        remarks[i](play->source, note, sizeof play->plan->notes[0]);
         if (note[0] != '\0') play->plan->note_count++;
     }
     const int found = sim_backend_choose(settings, &play->backend, play->err, sizeof play->err);
