@@ -226,8 +226,8 @@ uint64_t normal_kernel_ps(const struct sim_exchange *exchange, uint32_t nodes);
 int normal_choose_chunks(const struct sim_exchange *exchange, struct normal_run *run, char *err,
                          size_t err_len);
 
-/* Memory of a run whose plan is set; rows: keep each row's times (sim/normal.c). Close after open
- * even when it failed. */
+/* Memory of a run whose plan is set; rows: keep each row's times (sim/normal_run.c). Close after
+ * open even when it failed. */
 int normal_run_open(struct normal_run *run, bool rows, char *err, size_t err_len);
 void normal_run_close(struct normal_run *run);
 /* Reset the engine and run the kernel on it. 0, or -1 with err (memory). */
