@@ -49,6 +49,13 @@ struct sim_backend_place {
     uint64_t gpu_bytes;  /* Most memory on each GPU; 0: what is free. */
 };
 
+/* Driven, on one GPU, alone. */
+static inline struct sim_backend_place sim_backend_place_default(void)
+{
+    const struct sim_backend_place place = {SIM_TRANSPORT_DRIVEN, 1, 0, 0, 1, 0};
+    return place;
+}
+
 enum { SIM_BACKEND_FAILED = -1, SIM_BACKEND_UNSUPPORTED = -3 };
 
 /* What the experts compute, from a received row widened to FP32 (code * scale): STANDIN

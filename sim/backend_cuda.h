@@ -1,6 +1,6 @@
-/* sim/backend_cuda.h - what the parts of the CUDA backend share: sim/backend_cuda.c (table and
- * group operations), sim/backend_cuda_phase.c (phase operations), sim/backend_cuda_expert.c
- * (experts, for both), sim/backend_cuda_direct.c (group operations on the direct transport); and
+/* sim/backend_cuda.h - what the parts of the CUDA backend share, from the top: sim/backend_cuda.c
+ * (table and group operations), _phase.c (phase operations), _layer.c (memory of a layer),
+ * _direct.c (group operations on the direct transport), _expert.c, _rows.c (for all of them); and
  * what the recording of evidence asks it beyond the table. */
 #ifndef SIM_BACKEND_CUDA_H
 #define SIM_BACKEND_CUDA_H
@@ -104,34 +104,51 @@ struct backend_cuda {
     uint64_t kernel_ns; /* GPU time of the group operations so far. */
 };
 
+/* --- sim/backend_cuda_layer.c --- */
+
 /* Plan, upload and poison everything of one layer. */
 int backend_cuda_layer(struct backend_cuda *state, const struct sim_layer_input *in, char *err,
                        size_t err_len);
-/* Bring received rows, or combined tokens, to the caller's arrays. Waits. */
+/* Bring one part, received rows, or combined tokens, to the caller's arrays; those that are NULL,
+ * or that the layer has not, are left out. Waits. */
+int backend_cuda_take(struct backend_cuda *state, enum cuda_part part, void *to, char *err,
+                      size_t err_len);
 int backend_cuda_take_received(struct backend_cuda *state, struct sim_received *out, char *err,
                                size_t err_len);
 int backend_cuda_take_combined(struct backend_cuda *state, struct sim_combined *out, char *err,
                                size_t err_len);
-int backend_cuda_experts(struct backend_cuda *state, uint32_t rank, uint32_t rank_count, char *err,
-                         size_t err_len);
-void backend_cuda_answers_free(struct cuda_answers *answers);
-/* One direction of all ranks, in the order in which the senders issue their messages. */
-int backend_cuda_direction(struct backend_cuda *state, enum sim_direction direction, char *err,
-                           size_t err_len);
 
-/* The direct transport; nothing where the place says driven. release: what does not fit the layer,
- * before the layer's memory is planned. open: after it. handle: what combine needs to know of the
- * routing, which dispatch finds out. */
+/* --- sim/backend_cuda_direct.c: nothing where the place says driven --- */
+
+/* Give back what does not fit the layer, before the layer's memory is planned; open what it needs,
+ * after. */
 void backend_cuda_direct_release(struct backend_cuda *state, const struct sim_layer_input *in);
 int backend_cuda_direct_open(struct backend_cuda *state, char *err, size_t err_len);
+/* What combine needs to know of the routing, which dispatch finds out. */
 int backend_cuda_direct_handle(struct backend_cuda *state, char *err, size_t err_len);
 int backend_cuda_direct_dispatch(struct backend_cuda *state, char *err, size_t err_len);
 int backend_cuda_direct_combine(struct backend_cuda *state, char *err, size_t err_len);
+
+/* --- sim/backend_cuda_rows.c --- */
 
 /* Normal mode's cast of the ranks' tokens into CUDA_CODES; *scales: the buffer of what goes with
  * them, or NULL. */
 int backend_cuda_cast(struct backend_cuda *state, uint32_t rank, uint32_t rank_count,
                       const struct gpu_buffer **scales, char *err, size_t err_len);
+/* Where a low-latency dispatch leaves its rows; one of both kinds of scales is NULL, or both. */
+struct gpu_ll_rows backend_cuda_ll_rows(const struct backend_cuda *state);
+
+/* --- sim/backend_cuda_expert.c --- */
+
+int backend_cuda_experts(struct backend_cuda *state, uint32_t rank, uint32_t rank_count, char *err,
+                         size_t err_len);
+void backend_cuda_answers_free(struct cuda_answers *answers);
+
+/* --- sim/backend_cuda_phase.c --- */
+
+/* One direction of all ranks, in the order in which the senders issue their messages. */
+int backend_cuda_direction(struct backend_cuda *state, enum sim_direction direction, char *err,
+                           size_t err_len);
 /* Phases of several ranks at once. */
 int backend_cuda_pack_ranks(struct backend_cuda *state, enum sim_direction direction, uint32_t rank,
                             uint32_t rank_count, char *err, size_t err_len);
@@ -140,6 +157,7 @@ int backend_cuda_forward_ranks(struct backend_cuda *state, enum sim_direction di
 int backend_cuda_unpack_ranks(struct backend_cuda *state, enum sim_direction direction,
                               uint32_t rank, uint32_t rank_count, char *err, size_t err_len);
 
+/* The table's phase operations. */
 int backend_cuda_begin(void *state, const struct sim_layer_input *in, char *err, size_t err_len);
 int backend_cuda_pack(void *state, enum sim_direction direction, uint32_t rank, char *err,
                       size_t err_len);
@@ -153,6 +171,8 @@ int backend_cuda_unpack(void *state, enum sim_direction direction, uint32_t rank
 int backend_cuda_run_expert(void *state, uint32_t rank, char *err, size_t err_len);
 int backend_cuda_read(void *state, struct sim_received *received, uint16_t **expert_out,
                       struct sim_combined *combined, char *err, size_t err_len);
+
+/* --- sim/backend_cuda.c --- */
 
 /* GPU time that group operations of an open state took since the last call, and the GPU. */
 uint64_t sim_backend_cuda_kernel_ns(void *state);

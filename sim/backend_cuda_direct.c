@@ -62,13 +62,9 @@ int backend_cuda_direct_open(struct backend_cuda *state, char *err, size_t err_l
 static int dispatch_ll(struct backend_cuda *state, char *err, size_t err_len)
 {
     const struct sim_layer_input *in = state->input;
-    const bool exponents = ref_recipe_scales((enum ref_recipe)in->recipe) == REF_SCALE_UE8M0;
-    struct gpu_buffer **part = state->part;
-    const struct gpu_ll_rows rows = {part[CUDA_PAYLOAD], exponents ? NULL : part[CUDA_SCALES],
-                                     exponents ? part[CUDA_SCALES] : NULL, part[CUDA_SRC_TOKEN],
-                                     part[CUDA_COUNTS]};
+    const struct gpu_ll_rows rows = backend_cuda_ll_rows(state);
     return gpu_direct_ll_dispatch(state->direct, GPU_DIRECT_BOTH, &state->routing, in->recipe,
-                                  part[CUDA_X], &rows, err, err_len);
+                                  state->part[CUDA_X], &rows, err, err_len);
 }
 
 /* Normal mode carries what is cast beforehand. */

@@ -6,9 +6,6 @@
 
 #if EPSIM_CUDA
 #include <assert.h>
-#include <string.h>
-
-#include "ref/quantise.h"
 
 static bool is_ll(const struct backend_cuda *state)
 {
@@ -23,25 +20,6 @@ static bool has_rails(const struct backend_cuda *state)
 int backend_cuda_begin(void *opaque, const struct sim_layer_input *in, char *err, size_t err_len)
 {
     return backend_cuda_layer((struct backend_cuda *)opaque, in, err, err_len);
-}
-
-int backend_cuda_cast(struct backend_cuda *state, uint32_t rank, uint32_t rank_count,
-                      const struct gpu_buffer **scales, char *err, size_t err_len)
-{
-    const struct sim_layer_input *in = state->input;
-    const enum ref_scale_kind kind = ref_recipe_scales((enum ref_recipe)in->recipe);
-    struct gpu_buffer **part = state->part;
-
-    *scales = kind == REF_SCALE_UE8M0 ? part[CUDA_CODE_PACKED] : part[CUDA_CODE_SCALES];
-
-    if (gpu_quantise(state->gpu, in->recipe, rank, rank_count, in->hidden, part[CUDA_X],
-                     part[CUDA_CODES], part[CUDA_CODE_SCALES], err, err_len) != 0)
-        return -1;
-    if (kind == REF_SCALE_UE8M0 &&
-        gpu_scales_pack_ue8m0(state->gpu, rank, rank_count, ref_scale_groups(in->hidden),
-                              part[CUDA_CODE_SCALES], part[CUDA_CODE_PACKED], err, err_len) != 0)
-        return -1;
-    return 0;
 }
 
 /* Cast as the recipe says, then fill records. */
@@ -157,13 +135,10 @@ static int unpack_dispatch(struct backend_cuda *state, uint32_t rank, uint32_t r
                            char *err, size_t err_len)
 {
     const struct sim_layer_input *in = state->input;
-    const bool exponents = ref_recipe_scales((enum ref_recipe)in->recipe) == REF_SCALE_UE8M0;
     struct gpu_buffer **part = state->part;
 
     if (is_ll(state)) {
-        const struct gpu_ll_rows rows = {part[CUDA_PAYLOAD], exponents ? NULL : part[CUDA_SCALES],
-                                         exponents ? part[CUDA_SCALES] : NULL, part[CUDA_SRC_TOKEN],
-                                         part[CUDA_COUNTS]};
+        const struct gpu_ll_rows rows = backend_cuda_ll_rows(state);
         return gpu_ll_unpack(state->gpu, &state->routing, rank, rank_count, in->hidden, in->recipe,
                              part[CUDA_BLOCK_START], part[CUDA_LANDED_WORDS], part[CUDA_LANDED],
                              &rows, err, err_len);

@@ -7,7 +7,6 @@
 
 #include "ref/ll.h"
 #include "ref/normal.h"
-#include "ref/quantise.h"
 
 static int ref_open(const struct sim_backend_ops *self, void **state_out, char *err, size_t err_len)
 {
@@ -51,32 +50,6 @@ static int reserve_blocks(struct backend_ref *state, const struct sim_layer_inpu
     return 0;
 }
 
-int backend_ref_cast(struct backend_ref *state, const struct sim_layer_input *in, uint64_t first,
-                     uint64_t count, struct ref_normal_tokens *tokens, char *err, size_t err_len)
-{
-    const enum ref_recipe recipe = (enum ref_recipe)in->recipe;
-    const struct sim_row_shape shape = sim_row_shape(in);
-    const uint32_t groups = ref_scale_groups(in->hidden);
-    const uint64_t all = ref_token_count(in->routing);
-
-    if (sim_arena_reserve(&state->codes, all, shape.payload_bytes, err, err_len) != 0 ||
-        sim_arena_reserve(&state->scales, all, groups * sizeof(float), err, err_len) != 0 ||
-        sim_arena_reserve(&state->packed, all, shape.scale_bytes, err, err_len) != 0)
-        return -1;
-    float *scales = (float *)(void *)state->scales.bytes + first * groups;
-    ref_quantise(recipe, in->x + first * in->hidden, count, in->hidden,
-                 state->codes.bytes + first * shape.payload_bytes, scales);
-    *tokens = (struct ref_normal_tokens){state->codes.bytes, state->scales.bytes,
-                                         shape.payload_bytes, shape.scale_bytes};
-    if (ref_recipe_scales(recipe) == REF_SCALE_UE8M0) {
-        uint8_t *packed = state->packed.bytes + first * shape.scale_bytes;
-        tokens->scales = state->packed.bytes;
-        return ref_scales_pack_ue8m0(scales, count, groups, (uint32_t *)(void *)packed, err,
-                                     err_len);
-    }
-    return 0;
-}
-
 static int ref_dispatch(void *opaque, const struct sim_layer_input *in, struct sim_received *out,
                         char *err, size_t err_len)
 {
@@ -93,13 +66,12 @@ static int ref_dispatch(void *opaque, const struct sim_layer_input *in, struct s
         ref_ll_dispatch(in->routing, in->hidden, in->recipe, in->x, blocks, cursor, &rows);
         return 0;
     }
-    const struct ref_normal_rows rows = {
-        .payload = out->payload,
-        .scales = out->scales != NULL ? (uint8_t *)out->scales : (uint8_t *)out->scales_ue8m0,
-        .topk_idx = out->topk_idx,
-        .topk_weights = out->topk_weights,
-        .src_token = out->src_token,
-        .counts = out->counts};
+    const struct ref_normal_rows rows = {.payload = out->payload,
+                                         .scales = sim_received_scales(out),
+                                         .topk_idx = out->topk_idx,
+                                         .topk_weights = out->topk_weights,
+                                         .src_token = out->src_token,
+                                         .counts = out->counts};
     if (backend_ref_cast(state, in, 0, ref_token_count(in->routing), &tokens, err, err_len) != 0)
         return -1;
     out->rows = ref_normal_blocks(in->routing, blocks);

@@ -1,6 +1,6 @@
 /* sim/backend_ref.h - what the parts of the reference backend share: sim/backend_ref.c (table and
- * group operations), sim/backend_ref_phase.c (phase operations), sim/backend_ref_expert.c (experts,
- * for both). Nobody else includes it. */
+ * group operations), sim/backend_ref_phase.c (phase operations) and, below both,
+ * sim/backend_ref_cast.c and sim/backend_ref_expert.c. Nobody else includes it. */
 #ifndef SIM_BACKEND_REF_H
 #define SIM_BACKEND_REF_H
 

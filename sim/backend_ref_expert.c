@@ -18,12 +18,6 @@ struct mlp_rows {
     uint16_t *out; /* BF16 [count][hidden] */
 };
 
-static const uint8_t *scales_of(const struct sim_received *received)
-{
-    return received->scales != NULL ? (const uint8_t *)received->scales
-                                    : (const uint8_t *)received->scales_ue8m0;
-}
-
 static int run_mlp(struct backend_ref *state, const struct sim_layer_input *in, uint32_t expert,
                    const struct mlp_rows *rows, char *err, size_t err_len)
 {
@@ -66,7 +60,7 @@ static int run_ll(struct backend_ref *state, const struct sim_layer_input *in,
     for (uint32_t e = rank * local; e < (rank + 1) * local; e++) {
         const uint64_t first = in->traffic->block_start[(uint64_t)e * ranks];
         const struct mlp_rows rows = {received->payload + first * shape.payload_bytes,
-                                      scales_of(received) + first * shape.scale_bytes,
+                                      sim_received_scales(received) + first * shape.scale_bytes,
                                       in->traffic->block_start[(uint64_t)(e + 1) * ranks] - first,
                                       expert_out + first * in->hidden};
         if (run_mlp(state, in, e, &rows, err, err_len) != 0) return -1;
@@ -108,7 +102,8 @@ static int answer(struct backend_ref *state, const struct sim_layer_input *in,
         memcpy(arena[ANSWER_PAYLOAD].bytes + i * shape.payload_bytes,
                received->payload + (first + from[i]) * shape.payload_bytes, shape.payload_bytes);
         memcpy(arena[ANSWER_SCALES].bytes + i * shape.scale_bytes,
-               scales_of(received) + (first + from[i]) * shape.scale_bytes, shape.scale_bytes);
+               sim_received_scales(received) + (first + from[i]) * shape.scale_bytes,
+               shape.scale_bytes);
     }
     if (run_mlp(state, in, rank * choices->experts + expert, &rows, err, err_len) != 0) return -1;
     for (uint64_t i = 0; i < rows.count; i++)
@@ -160,7 +155,7 @@ int backend_ref_experts(struct backend_ref *state, const struct sim_layer_input 
     const uint64_t first = traffic->block_start[rank * per_rank];
     const uint64_t rows = traffic->block_start[(rank + 1) * per_rank] - first;
     const uint8_t *payload = received->payload + first * shape.payload_bytes;
-    const uint8_t *scales = scales_of(received);
+    const uint8_t *scales = sim_received_scales(received);
     uint16_t *out = expert_out + first * in->hidden;
 
     if (scales != NULL) scales += first * shape.scale_bytes;

@@ -189,8 +189,7 @@ static void unpack_dispatch(struct backend_ref *state, uint32_t rank)
     }
     const struct ref_normal_rows rows = {
         .payload = received->payload,
-        .scales = received->scales != NULL ? (uint8_t *)received->scales
-                                           : (uint8_t *)received->scales_ue8m0,
+        .scales = sim_received_scales(received),
         .topk_idx = received->topk_idx,
         .topk_weights = received->topk_weights,
         .src_token = received->src_token,

@@ -75,13 +75,6 @@ int sim_backend_release(struct sim_backend_choice *choice, char *err, size_t err
     return status;
 }
 
-struct sim_backend_place sim_backend_place_default(void)
-{
-    const struct sim_backend_place place = {
-        .transport = SIM_TRANSPORT_DRIVEN, .gpus = 1, .in_flight = 1};
-    return place;
-}
-
 int sim_backend_place(const struct sim_settings *settings, struct sim_backend_place *place,
                       char *err, size_t err_len)
 {

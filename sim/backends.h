@@ -28,8 +28,6 @@ int sim_backend_choose(const struct sim_settings *settings, struct sim_backend_c
  * a zeroed struct. */
 int sim_backend_release(struct sim_backend_choice *choice, char *err, size_t err_len);
 
-/* Driven, on one GPU, alone. */
-struct sim_backend_place sim_backend_place_default(void);
 /* What --transport, --gpus and --mapping say; all else is the default. 0, or -1 with one line when
  * they ask something of a backend that has no GPUs. */
 int sim_backend_place(const struct sim_settings *settings, struct sim_backend_place *place,

@@ -21,6 +21,12 @@ enum sim_result_array {
     SIM_RESULT_ARRAYS
 };
 
+/* The rows' scales as bytes, of whichever kind they are; NULL where the recipe has none. */
+static inline uint8_t *sim_received_scales(const struct sim_received *rows)
+{
+    return rows->scales != NULL ? (uint8_t *)rows->scales : (uint8_t *)rows->scales_ue8m0;
+}
+
 struct sim_results {
     struct sim_arena arenas[SIM_RESULT_ARRAYS];
     struct sim_received received;
