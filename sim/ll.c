@@ -22,14 +22,11 @@ static void init_groups(struct ll *ll)
                 const uint64_t *block =
                     start + ((uint64_t)owner * ll->local + e) * ll->ranks + home;
                 const uint64_t rows = block[1] - block[0];
-                ll->group[group] = (struct ll_group){
-                    .rows = (uint32_t)rows,
-                    .peer = peer,
-                    .link_class = link_class,
-                    .short_ring = ll->exchange->qp_depth > 0 && rows + 1 > ll->exchange->qp_depth,
-                    .first_slot = block[0],
-                    .next = LL_NONE,
-                    .stalled = {LL_NONE, LL_NONE}};
+                ll->group[group] = (struct ll_group){.rows = (uint32_t)rows,
+                                                     .peer = peer,
+                                                     .link_class = link_class,
+                                                     .first_slot = (uint32_t)block[0],
+                                                     .next = LL_NONE};
             }
         }
 }
@@ -64,8 +61,8 @@ static void end_send(struct ll *ll, uint32_t rank)
     ll_receive(ll, rank);
 }
 
-/* at_ps is now for a group by NIC, whose queue has an order, and may lie ahead for others. */
-void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps)
+/* at_ps may lie ahead, but for a group by NIC with a network: there events tell the order. */
+static void publish(struct ll *ll, uint32_t group, uint64_t at_ps)
 {
     struct ll_rank *rank = &ll->rank[group / ll->experts];
     const struct ll_group *g = &ll->group[group];
@@ -80,6 +77,14 @@ void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps)
     assert(rank->unpublished > 0);
     if (at_ps > rank->sent_ps) rank->sent_ps = at_ps;
     if (--rank->unpublished == 0) end_send(ll, group / ll->experts);
+}
+
+void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps)
+{
+    if (ll->network && ll->group[group].link_class == SIM_LINK_NIC)
+        sim_engine_schedule(ll->engine, at_ps, LL_PUBLISH, group, 0);
+    else
+        publish(ll, group, at_ps);
 }
 
 void ll_flag_landed(struct ll *ll, uint32_t group, uint32_t dst, uint32_t rows, uint64_t land_ps)
@@ -113,16 +118,15 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     struct ll *ll = (struct ll *)model;
     (void)engine;
     switch ((enum ll_event)event->kind) {
-    case LL_PUBLISH: ll_publish(ll, event->target, event->time_ps); return;
-    case LL_NIC: ll_nic_arrive(ll, event->target, event->time_ps); return;
+    case LL_PUBLISH: publish(ll, event->target, event->time_ps); return;
+    case LL_NIC: ll_network_leave(ll, event->target, event->time_ps); return;
     case LL_LATE: ll_network_arrive(ll, event->target, event->time_ps); return;
-    case LL_CREDIT: ll_nic_credit(ll, event->target, event->time_ps); return;
+    case LL_CREDIT: ll_network_credit(ll, event->target, event->time_ps); return;
     case LL_START:
     case LL_TOKEN:
     case LL_ROWS:
     case LL_WAVES:
     case LL_WAVE:
-    case LL_ISSUE:
     case LL_LINK:
     default: break;
     }
@@ -164,7 +168,6 @@ static void init_rank(struct ll *ll, uint32_t rank)
     fabric_share_init(&r->sm, dispatch ? costs->receive_bytes_per_s : costs->reduce_bytes_per_s,
                       copier, own + jobs, jobs);
     r->link_at_ps = r->open_ps = LL_NEVER;
-    r->nic = (struct ll_list){LL_NONE, LL_NONE};
     r->unpublished = r->unarrived = ll->experts;
     r->use = ll->timing->resources + (size_t)rank * LL_USES;
     for (uint32_t u = 0; u < LL_USES; u++) {
@@ -183,26 +186,44 @@ static void *part(char *base, size_t *at, size_t count, size_t bytes)
     return found;
 }
 
+/* Rows that a rank sends in a direction; the other one's are those it receives. */
+static size_t rows_of(const struct ll *ll, uint32_t rank, bool dispatch)
+{
+    const struct sim_traffic *traffic = ll->traffic;
+    const uint64_t *token = traffic->token_start + rank;
+    const uint64_t blocks = (uint64_t)ll->local * ll->ranks;
+    if (dispatch) return traffic->home_start[token[1]] - traffic->home_start[token[0]];
+    return traffic->block_start[(rank + 1) * blocks] - traffic->block_start[rank * blocks];
+}
+
 /* Lay all arrays out from base; returns the bytes they take. */
 static size_t lay_out(struct ll *ll, char *base)
 {
     const size_t groups = (size_t)ll->ranks * ll->experts;
     const size_t messages = (size_t)ll->message_count;
     const size_t jobs = (size_t)ll->ranks * ll->jobs_max;
-    const size_t stalled = ll->exchange->qp_depth > 0 ? messages + groups : 0;
+    const bool dispatch = ll->direction == SIM_DISPATCH;
     size_t at = 0;
     ll->rank = (struct ll_rank *)part(base, &at, ll->ranks, sizeof *ll->rank);
     ll->block = (struct ll_block *)part(base, &at, jobs, sizeof *ll->block);
     ll->group = (struct ll_group *)part(base, &at, groups, sizeof *ll->group);
     ll->slot = (struct ll_slot *)part(base, &at, messages, sizeof *ll->slot);
-    if (ll->direction == SIM_DISPATCH) {
+    if (dispatch) {
         ll->message_slot = (uint32_t *)part(base, &at, messages, sizeof(uint32_t));
         ll->arrival = (struct ll_arrival *)part(base, &at, groups, sizeof *ll->arrival);
     } else {
         ll->turn = (uint32_t *)part(base, &at, ll->jobs_max, sizeof *ll->turn);
     }
-    ll->next = (uint32_t *)part(base, &at, stalled, sizeof *ll->next);
-    ll->train = (struct ll_train *)part(base, &at, messages + groups, sizeof *ll->train);
+    for (uint32_t r = 0; r < ll->ranks; r++) {
+        struct ll_rank mail = {.unarrived = 0}, *rank = base ? &ll->rank[r] : &mail;
+        const size_t sent = rows_of(ll, r, dispatch) / LL_DOORBELL;
+        const size_t received = rows_of(ll, r, !dispatch) / LL_DOORBELL + ll->experts;
+        rank->rung = (struct ll_rung *)part(base, &at, sent, sizeof *rank->rung);
+        rank->flag = (struct ll_flag *)part(base, &at, ll->experts, sizeof *rank->flag);
+        rank->train = (struct ll_train *)part(base, &at, received, sizeof *rank->train);
+        if (received > ll->trains_most) ll->trains_most = (uint32_t)received;
+    }
+    ll->sorted = (struct ll_train *)part(base, &at, ll->trains_most, sizeof *ll->sorted);
     ll->jobs = (struct fabric_share_job *)part(base, &at, 2 * jobs, sizeof *ll->jobs);
     ll->job_ps = (uint64_t *)part(base, &at, ll->jobs_max, sizeof *ll->job_ps);
     return at;
@@ -221,10 +242,8 @@ static int open_state(struct ll *ll, char *err, size_t err_len)
                  (unsigned long long)entries);
         return -1;
     }
+    memset(base, 0, ll->ranks * sizeof *ll->rank); /* The first part. */
     (void)lay_out(ll, base);
-    /* A doorbell tells of a message at least, or of a flag. */
-    ll->train_max = (uint32_t)entries;
-    memset(ll->rank, 0, ll->ranks * sizeof *ll->rank);
     init_groups(ll);
     for (uint32_t r = 0; r < ll->ranks; r++) init_rank(ll, r);
     ll->row_link_ps = fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.capacity_bytes_per_s);
@@ -262,7 +281,7 @@ static void close_books(struct ll *ll)
     }
     timing->resource_count = ll->ranks * LL_USES;
     timing->events = sim_engine_event_count(ll->engine);
-    timing->digest = sim_engine_digest(ll->engine);
+    timing->digest = ref_digest_mix(sim_engine_digest(ll->engine), ll->digest);
     for (uint32_t r = 0; r < ll->ranks; r++)
         timing->digest = ref_digest_mix(timing->digest, timing->end_ps[r]);
 }
@@ -297,7 +316,7 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
                                                       ll.costs->sm_copy_bytes_per_s);
     sim_engine_reset(engine);
     if (open_state(&ll, err, err_len) != 0) return -1;
-    if (sim_exchange_networked(exchange)) {
+    if (ll_network_wanted(&ll)) {
         ll.network = ll_network_open(&ll, err, err_len);
         if (!ll.network) return -1;
     }
@@ -308,6 +327,7 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
         ll_network_close(ll.network);
         return -1;
     }
+    if (!ll.network) ll_nic_pass_all(&ll);
     if (ll.direction == SIM_DISPATCH)
         ll_dispatch_gather(&ll);
     else

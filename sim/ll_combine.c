@@ -116,20 +116,12 @@ static void land_group(struct ll *ll, uint32_t group, uint64_t now_ps)
     ll_publish(ll, group, land_ps + ll->machine->nvlink_flight_ps);
 }
 
-static void post_rows(struct ll *ll, uint32_t group, uint64_t from, uint64_t to, uint64_t now_ps)
-{
-    const uint64_t first = ll->group[group].first_slot;
-    for (uint64_t row = from; row < to; row++)
-        if (!ll_nic_post(ll, group, (uint32_t)(first + row), now_ps)) ll->group[group].gates++;
-}
-
-/* A group larger than its warps, by NIC: it is through when its last wave is posted and no row
- * waits for a slot. */
+/* A group by NIC is through when its last wave is posted and no row waits for a slot. */
 static void pass_gate(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
-    assert(ll->group[group].gates > 0);
-    if (--ll->group[group].gates > 0) return;
-    sim_engine_schedule(ll->engine, now_ps + ll->costs->post_ps, LL_PUBLISH, group, 0);
+    struct ll_group *g = &ll->group[group];
+    assert(g->gates > 0);
+    if (--g->gates == 0) ll_publish(ll, group, now_ps + (g->rows > 0 ? ll->costs->post_ps : 0));
 }
 
 void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps)
@@ -141,28 +133,20 @@ static void post_wave(struct ll *ll, uint32_t group, uint64_t posted, uint64_t n
 {
     const uint64_t rows = ll->group[group].rows;
     const uint64_t end = posted + ll->warps < rows ? posted + ll->warps : rows;
-    post_rows(ll, group, posted, end, now_ps);
+    ll->group[group].gates += ll_nic_post_rows(ll, group, (uint32_t)posted, (uint32_t)end, now_ps);
     if (end < rows)
         sim_engine_schedule(ll->engine, now_ps + wave_ps(ll, rows - end), LL_WAVE, group, end);
     else
         pass_gate(ll, group, now_ps);
 }
 
-/* A chain of groups of equal size stages its rows, ... */
+/* A chain of groups of equal size has staged all its rows. */
 static void post_waves(struct ll *ll, uint32_t first, uint64_t now_ps)
 {
-    const uint32_t rows = ll->group[first].rows;
-    for (uint32_t group = first; rows > 0 && group != LL_NONE; group = ll->group[group].next)
-        post_rows(ll, group, 0, rows, now_ps);
-    const uint64_t post_ps = rows > 0 ? ll->costs->post_ps : 0;
-    sim_engine_schedule(ll->engine, now_ps + post_ps, LL_ISSUE, first, 0);
-}
-
-/* ... and says so, but for groups whose rows wait for a slot. */
-static void issue_waves(struct ll *ll, uint32_t first, uint64_t now_ps)
-{
-    for (uint32_t group = first; group != LL_NONE; group = ll->group[group].next)
-        if (--ll->group[group].gates == 0) ll_publish(ll, group, now_ps);
+    for (uint32_t group = first; group != LL_NONE; group = ll->group[group].next) {
+        ll->group[group].gates += ll_nic_post_rows(ll, group, 0, ll->group[group].rows, now_ps);
+        pass_gate(ll, group, now_ps);
+    }
 }
 
 void ll_combine_event(struct ll *ll, const struct sim_event *event)
@@ -179,7 +163,6 @@ void ll_combine_event(struct ll *ll, const struct sim_event *event)
         break;
     case LL_WAVES: post_waves(ll, target, now_ps); break;
     case LL_WAVE: post_wave(ll, target, event->payload, now_ps); break;
-    case LL_ISSUE: issue_waves(ll, target, now_ps); break;
     case LL_TOKEN:
     case LL_PUBLISH:
     case LL_NIC:

@@ -21,10 +21,7 @@ static void pass_gate(struct ll *ll, uint32_t group, uint64_t at_ps)
         ll->rank[group / ll->experts].begin_ps + passes * ll->costs->expert_pass_ps;
     const uint64_t publish_ps =
         (g->gate_ps > added_ps ? g->gate_ps : added_ps) + ll->costs->publish_ps;
-    if (g->link_class == SIM_LINK_NIC)
-        sim_engine_schedule(ll->engine, publish_ps, LL_PUBLISH, group, 0);
-    else
-        ll_publish(ll, group, publish_ps);
+    ll_publish(ll, group, publish_ps);
 }
 
 static void end_block(struct ll *ll, uint32_t block, uint64_t at_ps)
@@ -74,14 +71,12 @@ static uint32_t sends_of(const struct ll *ll, uint32_t block, uint32_t group[REF
     return count;
 }
 
-/* Every send of the block's token is complete, or will be at a time that is known: on to the
- * next token. */
-static void settle(struct ll *ll, uint32_t block)
+/* On to the next token, if every send of the block's to its count groups is complete, or will be
+ * at a time that is known. */
+static void settle(struct ll *ll, uint32_t block, const uint32_t *group, uint32_t count)
 {
     struct ll_block *b = &ll->block[block];
-    uint32_t group[REF_TOPK_MAX];
     if (b->linked || b->stalled > 0) return;
-    const uint32_t count = sends_of(ll, block, group);
     for (uint32_t i = 0; i < count; i++) pass_gate(ll, group[i], b->done_ps);
     b->token += ll->grid;
     if (b->token < ll->traffic->token_start[block / ll->jobs_max + 1])
@@ -106,7 +101,7 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
         const uint8_t link_class = ll->group[group[i]].link_class;
         uint64_t done_ps = stored_ps;
         if (link_class == SIM_LINK_NIC) {
-            if (!ll_nic_post(ll, group[i], (uint32_t)(first + i), now_ps)) b->stalled++;
+            b->stalled += ll_nic_post(ll, group[i], (uint32_t)(first + i), now_ps);
             done_ps = now_ps + ll->costs->post_ps;
         } else {
             ll->message_slot[first + i] = LL_NONE;
@@ -118,7 +113,7 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
     }
     b->linked = linked > 0;
     if (b->linked) ll_link_add(ll, block / ll->jobs_max, block, linked, ll->row_bytes, now_ps);
-    settle(ll, block);
+    settle(ll, block, group, count);
 }
 
 static void send_tokens(struct ll *ll, uint32_t first, uint64_t now_ps)
@@ -148,7 +143,7 @@ static void land_token(struct ll *ll, uint32_t block, uint64_t now_ps)
         if (known_ps > b->done_ps) b->done_ps = known_ps;
     }
     if (now_ps > b->done_ps) b->done_ps = now_ps;
-    settle(ll, block);
+    settle(ll, block, group, count);
 }
 
 /* Messages that went by NIC have their times by slot; gather them. */
@@ -167,11 +162,12 @@ void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps)
     const struct sim_message *sent = &ll->messages[message];
     const uint32_t block = sent->src_rank * ll->jobs_max + sent->token % ll->grid;
     struct ll_block *b = &ll->block[block];
+    uint32_t group[REF_TOPK_MAX];
     const uint64_t posted_ps = now_ps + ll->costs->post_ps;
     assert(b->stalled > 0);
     b->stalled--;
     if (posted_ps > b->done_ps) b->done_ps = posted_ps;
-    settle(ll, block);
+    settle(ll, block, group, sends_of(ll, block, group));
 }
 
 void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
@@ -189,7 +185,6 @@ void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
     case LL_ROWS:
     case LL_WAVES:
     case LL_WAVE:
-    case LL_ISSUE:
     case LL_PUBLISH:
     case LL_NIC:
     case LL_LATE:

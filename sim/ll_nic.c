@@ -3,180 +3,163 @@
  * A row is posted on its group's queue pair; every LL_DOORBELL-th post, and every flag, rings
  * the doorbell. What a doorbell told of is a train: its messages follow each other at the
  * sending NIC, exactly, and at the receiving one, where trains queue in order of first bytes.
- * So a flag cannot land before the rows posted ahead of it. */
-#include "sim/ll_state.h"
-
+ * So a flag cannot land before the rows posted ahead of it.
+ *
+ * Nothing that a rank sends depends on what others send, unless a queue pair is short or the
+ * fabric has a say (sim/ll_network.c, by events). So doorbells are only noted here, and all
+ * trains pass at the end: rank by rank through the sending NICs in order of doorbells, then
+ * through the receiving ones. */
 #include <assert.h>
 
-static void append(struct ll *ll, struct ll_list *list, uint32_t entry)
+#include "ref/digest.h"
+#include "sim/ll_state.h"
+
+static uint64_t at_nic_ps(const struct ll *ll, uint64_t now_ps)
 {
-    ll->next[entry] = LL_NONE;
-    if (list->head == LL_NONE)
-        list->head = entry;
-    else
-        ll->next[list->tail] = entry;
-    list->tail = entry;
+    return now_ps + ll->costs->post_ps + ll->costs->doorbell_ps;
 }
 
-static uint32_t take_first(const struct ll *ll, struct ll_list *list)
+/* As many doorbells as the group's posts have filled. Events come in order, so these do. */
+static void post(struct ll *ll, uint32_t group, uint32_t rows, uint64_t now_ps)
 {
-    const uint32_t entry = list->head;
-    assert(entry != LL_NONE);
-    list->head = ll->next[entry];
-    return entry;
-}
-
-static bool is_flag(const struct ll *ll, uint32_t entry)
-{
-    return entry >= ll->message_count;
-}
-
-/* Work off the first train at the sending NIC and look when it reaches the far one. */
-static void send_first(struct ll *ll, uint32_t rank)
-{
-    if (ll->network) {
-        ll_network_send(ll, rank);
-        return;
+    struct ll_group *g = &ll->group[group];
+    const uint32_t end = g->posted + rows;
+    assert(end <= g->rows);
+    for (uint32_t full = g->posted / LL_DOORBELL; full < end / LL_DOORBELL; full++) {
+        struct ll_rank *r = &ll->rank[group / ll->experts];
+        r->rung[r->rungs++] =
+            (struct ll_rung){at_nic_ps(ll, now_ps), group, g->first_slot + full * LL_DOORBELL};
     }
-    struct ll_rank *r = &ll->rank[rank];
-    struct ll_train *train = &ll->train[r->nic.head];
-    struct sim_resource_use *use = &r->use[LL_NIC_OUT];
-    struct ll_slot *slot = ll->slot + train->first_slot;
-    const uint64_t engine_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
-    const uint64_t rung_ps = train->at_ps;
-    struct ll_nic nic = r->nic_out; /* By itself, so that it stays in registers. */
-    for (uint32_t i = 0; i < train->rows; i++)
-        slot[i].depart_ps = ll_nic_pass(&nic, engine_ps, wire_ps, rung_ps);
-    if (train->flag) train->at_ps = ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, rung_ps);
-    const uint64_t first_ps = train->rows > 0 ? slot[0].depart_ps : train->at_ps;
-    r->nic_out = nic;
-    use->bytes += train->rows * ll->row_bytes;
-    use->busy_ps += train->rows * ll->row_nic_ps;
-    ll_waited(use, first_ps - rung_ps);
-    sim_engine_schedule(ll->engine, first_ps + ll->machine->nic_flight_ps, LL_NIC, rank, 0);
+    g->posted = end;
 }
 
-/* Tell the NIC of everything that waits on the queue pair, and of the flag behind it. */
-static void ring(struct ll *ll, uint32_t group, bool flag, uint64_t now_ps)
+uint32_t ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps)
 {
-    struct ll_group *g = &ll->group[group];
-    const uint32_t rank = group / ll->experts;
-    struct ll_rank *r = &ll->rank[rank];
-    if (g->posted == g->rung && !flag) return;
-    assert(ll->train_count < ll->train_max);
-    const uint32_t index = ll->train_count++;
-    ll->train[index] =
-        (struct ll_train){.group = group,
-                          .peer = g->peer,
-                          .group_rows = g->rows,
-                          .rows = g->posted - g->rung,
-                          .first_slot = (uint32_t)g->first_slot + g->rung,
-                          .next = LL_NONE,
-                          .flag = flag,
-                          .short_ring = g->short_ring,
-                          .at_ps = now_ps + ll->costs->post_ps + ll->costs->doorbell_ps};
-    g->rung = g->posted;
-    const bool idle = r->nic.head == LL_NONE;
-    if (idle)
-        r->nic.head = index;
-    else
-        ll->train[r->nic.tail].next = index;
-    r->nic.tail = index;
-    if (idle) send_first(ll, rank);
+    const struct ll_group *g = &ll->group[group];
+    assert(ll->direction == SIM_DISPATCH && message < ll->message_count);
+    if (ll->network) return !ll_network_post(ll, group, message, now_ps);
+    ll->message_slot[message] = g->first_slot + g->posted;
+    post(ll, group, 1, now_ps);
+    return 0;
 }
 
-/* Take a slot of the ring for an entry, or let it wait for one. The real kernel does not look;
- * where the ring is too short it would overwrite requests (DeepEP asserts the depth). */
-static bool take_slot(struct ll *ll, uint32_t group, uint32_t entry, uint64_t now_ps)
+uint32_t ll_nic_post_rows(struct ll *ll, uint32_t group, uint32_t from, uint32_t to,
+                          uint64_t now_ps)
 {
-    struct ll_group *g = &ll->group[group];
-    struct sim_resource_use *use = &ll->rank[group / ll->experts].use[LL_QPS];
-    if (g->outstanding == ll->exchange->qp_depth) {
-        append(ll, &g->stalled, entry);
-        if (!is_flag(ll, entry)) ll->timing->depart_ps[entry] = now_ps; /* Until it departs. */
-        ring(ll, group, false, now_ps); /* Or those in the ring would never leave it. */
-        return false;
-    }
-    g->outstanding++;
-    if (g->outstanding > use->queue_peak) use->queue_peak = g->outstanding;
-    return true;
+    const uint32_t first = ll->group[group].first_slot;
+    uint32_t waiting = 0;
+    assert(ll->direction == SIM_COMBINE && from <= to);
+    if (!ll->network) post(ll, group, to - from, now_ps);
+    for (uint32_t row = from; ll->network && row < to; row++)
+        waiting += !ll_network_post(ll, group, first + row, now_ps);
+    return waiting;
 }
 
-int ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps)
-{
-    struct ll_group *g = &ll->group[group];
-    assert(!is_flag(ll, message));
-    if (g->short_ring && !take_slot(ll, group, message, now_ps)) return 0;
-    assert(g->posted < g->rows);
-    if (ll->message_slot) ll->message_slot[message] = (uint32_t)(g->first_slot + g->posted);
-    g->posted++;
-    if (g->posted % LL_DOORBELL == 0) ring(ll, group, false, now_ps);
-    return 1;
-}
-
+/* Noted in order; nearly always the last. */
 void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
-    const bool short_ring = ll->group[group].short_ring;
-    if (!short_ring || take_slot(ll, group, (uint32_t)ll->message_count + group, now_ps))
-        ring(ll, group, true, now_ps);
-}
-
-static void land(struct ll *ll, const struct ll_train *train, uint64_t now_ps)
-{
-    struct ll_rank *to = &ll->rank[train->peer];
-    struct sim_resource_use *use = &to->use[LL_NIC_IN];
-    const uint64_t flight_ps = ll->machine->nic_flight_ps;
-    const uint64_t engine_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
-    struct ll_slot *slot = ll->slot + train->first_slot;
-    struct ll_nic nic = to->nic_in;
-    const uint64_t waited_ps = nic.wire_free_ps > now_ps ? nic.wire_free_ps - now_ps : 0;
-
-    for (uint32_t i = 0; i < train->rows; i++) {
-        (void)ll_nic_pass(&nic, engine_ps, wire_ps, slot[i].depart_ps + flight_ps);
-        slot[i].land_ps = nic.wire_free_ps;
-    }
-    for (uint32_t i = 0; train->short_ring && i < train->rows; i++)
-        sim_engine_schedule(ll->engine, slot[i].land_ps + flight_ps, LL_CREDIT, train->group, 0);
-    use->bytes += train->rows * ll->row_bytes;
-    use->busy_ps += train->rows * ll->row_nic_ps;
-    ll_waited(use, waited_ps);
-    const uint64_t seen_ps =
-        train->flag ? ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, train->at_ps + flight_ps) : 0;
-    to->nic_in = nic;
-    if (train->flag && train->short_ring)
-        sim_engine_schedule(ll->engine, seen_ps + flight_ps, LL_CREDIT, train->group, 0);
-    if (train->flag) ll_flag_landed(ll, train->group, train->peer, train->group_rows, seen_ps);
-}
-
-void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps)
-{
-    struct ll_rank *from = &ll->rank[rank];
-    const struct ll_train *train = &ll->train[from->nic.head];
-    if (ll->network)
-        ll_network_arrive(ll, from->nic.head, now_ps);
-    else
-        land(ll, train, now_ps);
-    from->nic.head = train->next;
-    if (from->nic.head != LL_NONE) send_first(ll, rank);
-}
-
-void ll_nic_credit(struct ll *ll, uint32_t group, uint64_t now_ps)
-{
-    struct ll_group *g = &ll->group[group];
-    assert(g->outstanding > 0);
-    g->outstanding--;
-    if (g->stalled.head == LL_NONE) return;
-    const uint32_t entry = take_first(ll, &g->stalled);
-    if (is_flag(ll, entry)) {
-        ll_nic_flag(ll, group, now_ps);
+    struct ll_rank *r = &ll->rank[group / ll->experts];
+    struct ll_flag *flags = r->flag;
+    if (ll->network) {
+        ll_network_flag(ll, group, now_ps);
         return;
     }
-    ll->rank[group / ll->experts].use[LL_QPS].stall_ps += now_ps - ll->timing->depart_ps[entry];
-    const int posted = ll_nic_post(ll, group, entry, now_ps);
-    assert(posted);
-    if (g->stalled.head != LL_NONE) ring(ll, group, false, now_ps);
-    if (ll->direction == SIM_DISPATCH)
-        ll_dispatch_unstalled(ll, entry, now_ps);
-    else
-        ll_combine_unstalled(ll, group, now_ps);
+    assert(r->flags < ll->experts && ll->group[group].posted == ll->group[group].rows);
+    const struct ll_flag flag = {at_nic_ps(ll, now_ps), group};
+    uint32_t at = r->flags++;
+    for (; at > 0 && flags[at - 1].at_ps > flag.at_ps; at--) flags[at] = flags[at - 1];
+    flags[at] = flag;
+}
+
+/* What a NIC does, by itself, so that it stays in registers. */
+struct waits {
+    uint64_t rows, waited_ps, longest_ps;
+};
+
+static void add_wait(struct waits *waits, uint32_t rows, uint64_t waited_ps)
+{
+    waits->rows += rows;
+    waits->waited_ps += waited_ps;
+    if (waited_ps > waits->longest_ps) waits->longest_ps = waited_ps;
+}
+
+static void close_waits(const struct ll *ll, const struct waits *waits,
+                        struct sim_resource_use *use)
+{
+    use->bytes = waits->rows * ll->row_bytes;
+    use->busy_ps = waits->rows * ll->row_nic_ps;
+    use->stall_ps = waits->waited_ps;
+    use->queue_peak = waits->longest_ps;
+}
+
+/* All that a rank's NIC sends, doorbell by doorbell. */
+static void leave(struct ll *ll, uint32_t rank)
+{
+    struct ll_rank *r = &ll->rank[rank];
+    const struct ll_rung *rung = r->rung, *const rung_end = rung + r->rungs;
+    const struct ll_flag *flag = r->flag, *const flag_end = flag + r->flags;
+    const uint64_t engine_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
+    const uint64_t flight_ps = ll->machine->nic_flight_ps;
+    struct ll_nic nic = r->nic_out;
+    struct waits waits = {.rows = 0};
+    while (rung < rung_end || flag < flag_end) {
+        const bool last = rung == rung_end || (flag < flag_end && flag->at_ps < rung->at_ps);
+        const uint32_t group = last ? flag->group : rung->group;
+        const uint64_t rung_ps = last ? flag->at_ps : rung->at_ps;
+        const struct ll_group *g = &ll->group[group];
+        const uint32_t rows = last ? g->rows % LL_DOORBELL : LL_DOORBELL;
+        const uint32_t first_slot = last ? g->first_slot + g->rows - rows : rung->first_slot;
+        struct ll_slot *slot = ll->slot + first_slot;
+        struct ll_rank *to = &ll->rank[g->peer];
+        struct ll_train *train = &to->train[to->trains++];
+        for (uint32_t row = 0; row < rows; row++)
+            slot[row].depart_ps = ll_nic_pass(&nic, engine_ps, wire_ps, rung_ps);
+        const uint64_t flag_ps =
+            last ? ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, rung_ps) : LL_NEVER - flight_ps;
+        const uint64_t first_ps = rows > 0 ? slot[0].depart_ps : flag_ps;
+        *train = (struct ll_train){.at_ps = first_ps + flight_ps,
+                                   .flag_ps = flag_ps + flight_ps,
+                                   .group = group,
+                                   .group_rows = g->rows,
+                                   .first_slot = first_slot,
+                                   .rows = (uint16_t)rows,
+                                   .flag = last};
+        add_wait(&waits, rows, first_ps - rung_ps);
+        flag += last;
+        rung += !last;
+    }
+    close_waits(ll, &waits, &r->use[LL_NIC_OUT]);
+}
+
+/* All that a rank's NIC receives, in order of first bytes. */
+static void arrive(struct ll *ll, uint32_t rank)
+{
+    struct ll_rank *r = &ll->rank[rank];
+    const uint64_t engine_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
+    const uint64_t flight_ps = ll->machine->nic_flight_ps;
+    struct ll_nic nic = r->nic_in;
+    struct waits waits = {.rows = 0};
+    assert(r->trains <= ll->trains_most);
+    ll_order(r->train, ll->sorted, r->trains);
+    for (const struct ll_train *train = ll->sorted; train < ll->sorted + r->trains; train++) {
+        struct ll_slot *slot = ll->slot + train->first_slot;
+        const uint64_t free_ps = nic.wire_free_ps;
+        add_wait(&waits, train->rows, free_ps > train->at_ps ? free_ps - train->at_ps : 0);
+        for (uint32_t row = 0; row < train->rows; row++) {
+            (void)ll_nic_pass(&nic, engine_ps, wire_ps, slot[row].depart_ps + flight_ps);
+            slot[row].land_ps = nic.wire_free_ps;
+        }
+        if (!train->flag) continue;
+        const uint64_t seen_ps = ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, train->flag_ps);
+        ll_flag_landed(ll, train->group, rank, train->group_rows, seen_ps);
+    }
+    close_waits(ll, &waits, &r->use[LL_NIC_IN]);
+    ll->digest = ref_digest_mix(ll->digest, nic.engine_free_ps + nic.wire_free_ps);
+}
+
+void ll_nic_pass_all(struct ll *ll)
+{
+    assert(!ll->network);
+    for (uint32_t r = 0; r < ll->ranks; r++) leave(ll, r);
+    for (uint32_t r = 0; r < ll->ranks; r++) arrive(ll, r);
 }

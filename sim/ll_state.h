@@ -21,47 +21,50 @@ enum ll_event {
     LL_START, /* rank: the send half's first instruction. */
     LL_TOKEN, /* block (dispatch): its token is cast and staged, and those of blocks chained. */
 
-    LL_ROWS,    /* rank (combine): the first rows are in shared memory. */
-    LL_WAVES,   /* group (combine): it and those chained to it have staged all their rows. */
-    LL_WAVE,    /* group (combine): its warps have staged one more row each, payload before. */
-    LL_ISSUE,   /* group (combine): what became ready in its LL_WAVES publishes. */
+    LL_ROWS,  /* rank (combine): the first rows are in shared memory. */
+    LL_WAVES, /* group (combine): it and those chained to it have staged all their rows. */
+    LL_WAVE,  /* group (combine): its warps have staged one more row each, payload before. */
+    LL_LINK,  /* rank: look at the NVLink port. */
+
+    /* Where ll.network is: */
     LL_PUBLISH, /* group by NIC: its count (dispatch) or flag (combine) is issued. */
-    LL_LINK,    /* rank: look at the NVLink port. */
     LL_NIC,     /* rank: the first byte of its NIC's next train reaches the far NIC... */
     LL_LATE,    /* train: ... or only now, since the fabric held it up. */
     LL_CREDIT   /* group: a work request of its queue pair has completed. */
 };
 
-struct ll_list { /* A chain through ll.next (stalled posts) or through trains. */
-    uint32_t head, tail;
-};
-
-/* A sender's group with its queue pair and its flag's way. */
+/* A sender's group with its queue pair. */
 struct ll_group {
+    uint64_t gate_ps; /* Dispatch: the latest of what it waited for so far. */
     uint32_t rows;
-    uint32_t peer;          /* Where it leads. */
-    uint8_t link_class;     /* enum sim_link_class */
-    bool short_ring;        /* The queue pair holds fewer requests than rows and flag are. */
-    uint32_t gates;         /* What a publish still waits for. */
-    uint64_t gate_ps;       /* Dispatch: the latest of what it waited for so far. */
-    uint64_t first_slot;    /* Of rows slots, in the order of posts. */
-    uint32_t posted;        /* Every LL_DOORBELL-th rings. */
-    uint32_t rung;          /* The NIC knows of so many. */
-    uint32_t outstanding;   /* Posted and not complete; counted where the ring is short. */
-    uint32_t next;          /* Combine: of as many rows, on the same rank. */
-    struct ll_list stalled; /* Wanting to be posted; the ring is full. */
+    uint32_t peer;       /* Where it leads. */
+    uint32_t gates;      /* What a publish still waits for. */
+    uint32_t first_slot; /* Of rows slots, in the order of posts. */
+    uint32_t posted;     /* Every LL_DOORBELL-th rings. */
+    uint32_t next;       /* Combine: of as many rows, on the same rank. */
+    uint8_t link_class;  /* enum sim_link_class */
 };
 
-/* What one doorbell told a NIC of: the NIC works it off in one go, messages of one group, then
- * perhaps the group's flag. */
-struct ll_train {
+/* What a doorbell told a NIC of: LL_DOORBELL rows of a group ... */
+struct ll_rung {
+    uint64_t at_ps; /* The doorbell is at the NIC. */
+    uint32_t group, first_slot;
+};
+
+/* ... or the group's flag, with the rows left over. */
+struct ll_flag {
+    uint64_t at_ps;
     uint32_t group;
-    uint32_t peer, group_rows; /* The group's: its own line the cache has long lost. */
-    uint32_t rows;
+};
+
+/* Either on its way. */
+struct ll_train {
+    uint64_t at_ps;   /* Its first byte is at the far NIC. */
+    uint64_t flag_ps; /* And so is the flag. */
+    uint32_t group, group_rows;
     uint32_t first_slot;
-    uint32_t next;
-    bool flag, short_ring;
-    uint64_t at_ps; /* The request is at the NIC; once it was sent: the flag's turn on the wire. */
+    uint16_t rows; /* At most LL_DOORBELL. */
+    bool flag;
 };
 
 struct ll_slot { /* A row by NIC: its turn on the sender's wire, and when it lands. */
@@ -82,7 +85,6 @@ struct ll_rank {
     struct fabric_share sm;   /* Copies or sums of the receive half. Jobs: groups or blocks. */
     uint64_t link_at_ps;      /* Earliest look scheduled, or LL_NEVER. */
     uint64_t link_in_free_ps; /* NVLink port, incoming. */
-    struct ll_list nic;       /* Trains rung and not at the far NIC. */
     struct ll_nic nic_out, nic_in;
     uint64_t begin_ps;     /* First instruction of the send half. */
     uint64_t sent_ps;      /* Latest publish so far; hook mode: launch of the receive half. */
@@ -90,7 +92,11 @@ struct ll_rank {
     uint64_t last_land_ps; /* Latest count or flag so far, and whose. */
     uint32_t last_source;
     uint32_t unpublished, unarrived; /* Groups to go. */
-    struct sim_resource_use *use;    /* LL_USES of them. */
+    uint32_t rungs, flags, trains;   /* What its NIC was told of; what comes to it. */
+    struct ll_rung *rung;            /* In order, and so is flag. */
+    struct ll_flag *flag;
+    struct ll_train *train;
+    struct sim_resource_use *use; /* LL_USES of them. */
 };
 
 enum ll_use { LL_LINK_OUT, LL_LINK_IN, LL_NIC_OUT, LL_NIC_IN, LL_SMS, LL_QPS, LL_USES };
@@ -112,22 +118,21 @@ struct ll {
     const struct sim_message *messages;
     struct sim_timing *timing;
     struct sim_engine *engine;
-    struct ll_network *network; /* NULL: the fabric between the NICs is ideal. */
+    struct ll_network *network; /* NULL: nothing holds up what is posted for a NIC. */
     enum sim_direction direction;
-    uint64_t row_bytes, message_count;
-    uint64_t row_link_ps, row_nic_ps; /* A row at an NVLink port; on the wire of a NIC. */
-    uint64_t token_ps;                /* Dispatch: a block loads, casts and stages a token. */
-    uint32_t ranks, experts, local;   /* R, E, L = E / R. */
+    uint64_t row_bytes, message_count, digest; /* digest: of what no event tells. */
+    uint64_t row_link_ps, row_nic_ps;          /* A row at an NVLink port; on the wire of a NIC. */
+    uint64_t token_ps;              /* Dispatch: a block loads, casts and stages a token. */
+    uint32_t ranks, experts, local; /* R, E, L = E / R. */
     uint32_t groups_per_block, warps, grid;
     uint32_t jobs_max; /* Blocks or groups of a rank, at most. */
     struct ll_rank *rank;
     struct ll_group *group; /* [R x E] by sender */
     struct ll_block *block; /* [R x jobs_max] */
     struct ll_slot *slot; /* [messages] numbered like the receiver's rows: in combine, messages. */
-    uint32_t *message_slot; /* Dispatch: [messages]; LL_NONE where it did not go by NIC. */
-    uint32_t *next; /* Stalled posts: [messages + R x E], flags behind messages; NULL: none can. */
-    struct ll_train *train;
-    uint32_t train_count, train_max;
+    uint32_t *message_slot;  /* Dispatch: [messages]; LL_NONE where it did not go by NIC. */
+    struct ll_train *sorted; /* [trains_most] */
+    uint32_t trains_most;    /* That a rank receives, at most. */
     struct fabric_share_job *jobs;
     struct ll_arrival *arrival; /* Dispatch: [R x E] by receiver, in the order of being told. */
     uint32_t *turn;             /* Combine: [jobs_max], blocks of a receive half. */
@@ -170,22 +175,30 @@ void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uin
 int ll_sm_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
 uint64_t ll_sm_next_ps(const struct ll *ll, uint32_t rank);
 
-/* sim/ll_nic.c. Post a row on its group's queue pair: 1, or 0 when the ring is full and the row
- * waits. */
-int ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps);
+/* sim/ll_nic.c. Post rows on their group's queue pair: how many must wait for a slot. A message
+ * of dispatch, or rows from..to - 1 of a group in combine. */
+uint32_t ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps);
+uint32_t ll_nic_post_rows(struct ll *ll, uint32_t group, uint32_t from, uint32_t to,
+                          uint64_t now_ps);
 void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps);
-void ll_nic_arrive(struct ll *ll, uint32_t rank, uint64_t now_ps);
+void ll_nic_pass_all(struct ll *ll); /* Without a network, when all send halves are over. */
 
-/* sim/ll_network.c: the same where the fabric is not ideal. NULL network is fine for close. */
+/* sim/ll_order.c: trains by at_ps into sorted; equals stay as they are. trains is used up. */
+void ll_order(struct ll_train *trains, struct ll_train *sorted, uint32_t count);
+
+/* sim/ll_network.c: the same where something may hold messages up; NULL is fine for close. */
+bool ll_network_wanted(const struct ll *ll);
 struct ll_network *ll_network_open(const struct ll *ll, char *err, size_t err_len);
 void ll_network_close(struct ll_network *network);
 void ll_network_report(const struct ll_network *network, struct sim_timing *timing);
-void ll_network_send(struct ll *ll, uint32_t rank);
+bool ll_network_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps);
+void ll_network_flag(struct ll *ll, uint32_t group, uint64_t now_ps);
+void ll_network_leave(struct ll *ll, uint32_t rank, uint64_t now_ps);
 void ll_network_arrive(struct ll *ll, uint32_t train, uint64_t now_ps);
-void ll_nic_credit(struct ll *ll, uint32_t group, uint64_t now_ps);
+void ll_network_credit(struct ll *ll, uint32_t group, uint64_t now_ps);
 
 /* sim/ll.c: a group's publish, its arrival, the ends of halves and kernels. */
-void ll_publish(struct ll *ll, uint32_t group, uint64_t now_ps);
+void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps);
 void ll_flag_landed(struct ll *ll, uint32_t group, uint32_t dst, uint32_t rows, uint64_t land_ps);
 void ll_end(struct ll *ll, uint32_t rank, uint64_t now_ps);
 
