@@ -13,10 +13,12 @@
 /* What a stream gets from now on. Kept, as it changes with the streams alone. */
 static void set_rate(struct fabric_share *share)
 {
-    if (share->streams == 0) return;
+    if (share->streams <= share->unshared) {
+        share->rate_bytes_per_s = share->stream_bytes_per_s;
+        return;
+    }
     const uint64_t even = share->capacity_bytes_per_s / share->streams;
-    const uint64_t capped = even < share->stream_bytes_per_s ? even : share->stream_bytes_per_s;
-    share->rate_bytes_per_s = capped > 0 ? capped : 1;
+    share->rate_bytes_per_s = even > 0 ? even : 1;
 }
 
 static void advance(struct fabric_share *share, uint64_t now_ps)
@@ -34,6 +36,7 @@ void fabric_share_init(struct fabric_share *share, uint64_t capacity_bytes_per_s
     assert(jobs != NULL || max == 0);
     *share = (struct fabric_share){.capacity_bytes_per_s = capacity_bytes_per_s,
                                    .stream_bytes_per_s = stream_bytes_per_s,
+                                   .unshared = capacity_bytes_per_s / stream_bytes_per_s,
                                    .max = max,
                                    .jobs = jobs};
 }

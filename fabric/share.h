@@ -30,6 +30,7 @@ struct fabric_share_job {
 struct fabric_share {
     uint64_t capacity_bytes_per_s;
     uint64_t stream_bytes_per_s;
+    uint64_t unshared;         /* So many streams have their whole rate. */
     uint64_t rate_bytes_per_s; /* Of a stream now, while there are any. */
     uint64_t now_ps;
     fabric_u128 served; /* Bytes x 10^12 done for every stream since the server was idle. */

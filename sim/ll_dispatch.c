@@ -90,8 +90,7 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
 {
     struct ll_block *b = &ll->block[block];
     const uint64_t first = ll->traffic->home_start[b->token];
-    const uint64_t stored_ps =
-        now_ps + fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.stream_bytes_per_s);
+    const uint64_t stored_ps = now_ps + ll->row_store_ps, posted_ps = now_ps + ll->costs->post_ps;
     uint32_t group[REF_TOPK_MAX], linked = 0;
     const uint32_t count = sends_of(ll, block, group);
 
@@ -102,7 +101,7 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
         uint64_t done_ps = stored_ps;
         if (link_class == SIM_LINK_NIC) {
             b->stalled += ll_nic_post(ll, group[i], (uint32_t)(first + i), now_ps);
-            done_ps = now_ps + ll->costs->post_ps;
+            done_ps = posted_ps;
         } else {
             ll->message_slot[first + i] = LL_NONE;
             ll->timing->depart_ps[first + i] = now_ps;

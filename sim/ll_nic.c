@@ -19,40 +19,37 @@ static uint64_t at_nic_ps(const struct ll *ll, uint64_t now_ps)
     return now_ps + ll->costs->post_ps + ll->costs->doorbell_ps;
 }
 
-/* As many doorbells as the group's posts have filled. Events come in order, so these do. */
-static void post(struct ll *ll, uint32_t group, uint32_t rows, uint64_t now_ps)
+/* The doorbell for the group's last LL_DOORBELL rows. Events come in order, so these do. */
+static void ring(struct ll *ll, uint32_t group, uint32_t posted, uint64_t now_ps)
 {
-    struct ll_group *g = &ll->group[group];
-    const uint32_t end = g->posted + rows;
-    assert(end <= g->rows);
-    for (uint32_t full = g->posted / LL_DOORBELL; full < end / LL_DOORBELL; full++) {
-        struct ll_rank *r = &ll->rank[group / ll->experts];
-        r->rung[r->rungs++] =
-            (struct ll_rung){at_nic_ps(ll, now_ps), group, g->first_slot + full * LL_DOORBELL};
-    }
-    g->posted = end;
+    struct ll_rank *r = &ll->rank[group / ll->experts];
+    const uint32_t first_slot = ll->group[group].first_slot + posted - LL_DOORBELL;
+    r->rung[r->rungs++] = (struct ll_rung){at_nic_ps(ll, now_ps), group, first_slot};
 }
 
 uint32_t ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps)
 {
-    const struct ll_group *g = &ll->group[group];
-    assert(ll->direction == SIM_DISPATCH && message < ll->message_count);
+    struct ll_group *g = &ll->group[group];
+    assert(message < ll->message_count && g->posted < g->rows);
     if (ll->network) return !ll_network_post(ll, group, message, now_ps);
-    ll->message_slot[message] = g->first_slot + g->posted;
-    post(ll, group, 1, now_ps);
+    ll->message_slot[message] = g->first_slot + g->posted++;
+    if (g->posted % LL_DOORBELL == 0) ring(ll, group, g->posted, now_ps);
     return 0;
 }
 
 uint32_t ll_nic_post_rows(struct ll *ll, uint32_t group, uint32_t from, uint32_t to,
                           uint64_t now_ps)
 {
-    const uint32_t first = ll->group[group].first_slot;
+    struct ll_group *g = &ll->group[group];
     uint32_t waiting = 0;
-    assert(ll->direction == SIM_COMBINE && from <= to);
-    if (!ll->network) post(ll, group, to - from, now_ps);
+    assert(from <= to && to <= g->rows);
     for (uint32_t row = from; ll->network && row < to; row++)
-        waiting += !ll_network_post(ll, group, first + row, now_ps);
-    return waiting;
+        waiting += !ll_network_post(ll, group, g->first_slot + row, now_ps);
+    if (ll->network) return waiting;
+    for (uint32_t full = from / LL_DOORBELL + 1; full <= to / LL_DOORBELL; full++)
+        ring(ll, group, full * LL_DOORBELL, now_ps);
+    g->posted = to;
+    return 0;
 }
 
 /* Noted in order; nearly always the last. */
@@ -92,13 +89,22 @@ static void close_waits(const struct ll *ll, const struct waits *waits,
     use->queue_peak = waits->longest_ps;
 }
 
+/* Row i of a train that begins with first_ps on the wire, and with engine_ps behind the engine:
+ * what ll_nic_pass would say of one after the other. */
+static uint64_t row_ps(const struct ll *ll, uint64_t engine_ps, uint64_t first_ps, uint64_t row)
+{
+    const uint64_t by_engine_ps = engine_ps + row * ll->machine->nic_message_ps;
+    const uint64_t by_wire_ps = first_ps + row * ll->row_nic_ps;
+    return by_engine_ps > by_wire_ps ? by_engine_ps : by_wire_ps;
+}
+
 /* All that a rank's NIC sends, doorbell by doorbell. */
 static void leave(struct ll *ll, uint32_t rank)
 {
     struct ll_rank *r = &ll->rank[rank];
     const struct ll_rung *rung = r->rung, *const rung_end = rung + r->rungs;
     const struct ll_flag *flag = r->flag, *const flag_end = flag + r->flags;
-    const uint64_t engine_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
+    const uint64_t message_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
     const uint64_t flight_ps = ll->machine->nic_flight_ps;
     struct ll_nic nic = r->nic_out;
     struct waits waits = {.rows = 0};
@@ -108,22 +114,26 @@ static void leave(struct ll *ll, uint32_t rank)
         const uint64_t rung_ps = last ? flag->at_ps : rung->at_ps;
         const struct ll_group *g = &ll->group[group];
         const uint32_t rows = last ? g->rows % LL_DOORBELL : LL_DOORBELL;
-        const uint32_t first_slot = last ? g->first_slot + g->rows - rows : rung->first_slot;
-        struct ll_slot *slot = ll->slot + first_slot;
         struct ll_rank *to = &ll->rank[g->peer];
         struct ll_train *train = &to->train[to->trains++];
-        for (uint32_t row = 0; row < rows; row++)
-            slot[row].depart_ps = ll_nic_pass(&nic, engine_ps, wire_ps, rung_ps);
-        const uint64_t flag_ps =
-            last ? ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, rung_ps) : LL_NEVER - flight_ps;
-        const uint64_t first_ps = rows > 0 ? slot[0].depart_ps : flag_ps;
-        *train = (struct ll_train){.at_ps = first_ps + flight_ps,
-                                   .flag_ps = flag_ps + flight_ps,
-                                   .group = group,
-                                   .group_rows = g->rows,
-                                   .first_slot = first_slot,
-                                   .rows = (uint16_t)rows,
-                                   .flag = last};
+        uint64_t first_ps = 0;
+        train->group = group;
+        train->group_rows = g->rows;
+        train->first_slot = last ? g->first_slot + g->rows - rows : rung->first_slot;
+        train->rows = (uint16_t)rows;
+        train->flag = last;
+        if (rows > 0) {
+            first_ps = ll_nic_pass(&nic, message_ps, wire_ps, rung_ps);
+            train->engine_ps = nic.engine_free_ps;
+            nic.engine_free_ps += (rows - 1) * message_ps;
+            nic.wire_free_ps = row_ps(ll, train->engine_ps, first_ps, rows - 1) + wire_ps;
+        }
+        if (last) {
+            const uint64_t flag_ps = ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, rung_ps);
+            train->flag_ps = flag_ps + flight_ps;
+            if (rows == 0) first_ps = flag_ps;
+        }
+        train->at_ps = first_ps + flight_ps;
         add_wait(&waits, rows, first_ps - rung_ps);
         flag += last;
         rung += !last;
@@ -135,7 +145,7 @@ static void leave(struct ll *ll, uint32_t rank)
 static void arrive(struct ll *ll, uint32_t rank)
 {
     struct ll_rank *r = &ll->rank[rank];
-    const uint64_t engine_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
+    const uint64_t message_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
     const uint64_t flight_ps = ll->machine->nic_flight_ps;
     struct ll_nic nic = r->nic_in;
     struct waits waits = {.rows = 0};
@@ -146,8 +156,9 @@ static void arrive(struct ll *ll, uint32_t rank)
         const uint64_t free_ps = nic.wire_free_ps;
         add_wait(&waits, train->rows, free_ps > train->at_ps ? free_ps - train->at_ps : 0);
         for (uint32_t row = 0; row < train->rows; row++) {
-            (void)ll_nic_pass(&nic, engine_ps, wire_ps, slot[row].depart_ps + flight_ps);
-            slot[row].land_ps = nic.wire_free_ps;
+            const uint64_t depart_ps = row_ps(ll, train->engine_ps, train->at_ps - flight_ps, row);
+            (void)ll_nic_pass(&nic, message_ps, wire_ps, depart_ps + flight_ps);
+            slot[row] = (struct ll_slot){depart_ps, nic.wire_free_ps};
         }
         if (!train->flag) continue;
         const uint64_t seen_ps = ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, train->flag_ps);

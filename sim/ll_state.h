@@ -59,8 +59,9 @@ struct ll_flag {
 
 /* Either on its way. */
 struct ll_train {
-    uint64_t at_ps;   /* Its first byte is at the far NIC. */
-    uint64_t flag_ps; /* And so is the flag. */
+    uint64_t at_ps;     /* Its first byte is at the far NIC. */
+    uint64_t engine_ps; /* The sending NIC's engine was through with its first row. */
+    uint64_t flag_ps;   /* The flag is at the far NIC. */
     uint32_t group, group_rows;
     uint32_t first_slot;
     uint16_t rows; /* At most LL_DOORBELL. */
@@ -122,6 +123,7 @@ struct ll {
     enum sim_direction direction;
     uint64_t row_bytes, message_count, digest; /* digest: of what no event tells. */
     uint64_t row_link_ps, row_nic_ps;          /* A row at an NVLink port; on the wire of a NIC. */
+    uint64_t row_store_ps;          /* Stored by one stream that has its port to itself. */
     uint64_t token_ps;              /* Dispatch: a block loads, casts and stages a token. */
     uint32_t ranks, experts, local; /* R, E, L = E / R. */
     uint32_t groups_per_block, warps, grid;
