@@ -11,22 +11,23 @@
 
 static void init_groups(struct ll *ll)
 {
-    const uint64_t *start = ll->traffic->block_start;
-    uint32_t group = 0;
+    const bool dispatch = ll->direction == SIM_DISPATCH;
+    struct ll_group *group = ll->group;
     for (uint32_t rank = 0; rank < ll->ranks; rank++)
         for (uint32_t peer = 0; peer < ll->ranks; peer++) {
             const uint8_t link_class = (uint8_t)sim_traffic_link(ll->traffic, rank, peer);
-            for (uint32_t e = 0; e < ll->local; e++, group++) {
-                const uint32_t owner = ll->direction == SIM_DISPATCH ? peer : rank;
-                const uint32_t home = ll->direction == SIM_DISPATCH ? rank : peer;
-                const uint64_t *block =
-                    start + ((uint64_t)owner * ll->local + e) * ll->ranks + home;
-                const uint64_t rows = block[1] - block[0];
-                ll->group[group] = (struct ll_group){.rows = (uint32_t)rows,
-                                                     .peer = peer,
-                                                     .link_class = link_class,
-                                                     .first_slot = (uint32_t)block[0],
-                                                     .next = LL_NONE};
+            const uint32_t owner = dispatch ? peer : rank, home = dispatch ? rank : peer;
+            const uint64_t *block =
+                ll->traffic->block_start + (uint64_t)owner * ll->local * ll->ranks + home;
+            for (uint32_t e = 0; e < ll->local; e++, block += ll->ranks) {
+                const uint32_t rows = (uint32_t)(block[1] - block[0]);
+                *group++ = (struct ll_group){.rows = rows,
+                                             .gates = dispatch ? rows + 1 : 1,
+                                             .first_slot = (uint32_t)block[0],
+                                             .next = LL_NONE,
+                                             .rank = (uint16_t)rank,
+                                             .peer = (uint16_t)peer,
+                                             .link_class = link_class};
             }
         }
 }
@@ -64,19 +65,19 @@ static void end_send(struct ll *ll, uint32_t rank)
 /* at_ps may lie ahead, but for a group by NIC with a network: there events tell the order. */
 static void publish(struct ll *ll, uint32_t group, uint64_t at_ps)
 {
-    struct ll_rank *rank = &ll->rank[group / ll->experts];
     const struct ll_group *g = &ll->group[group];
+    struct ll_rank *rank = &ll->rank[g->rank];
     const uint64_t link_ps = at_ps + ll->machine->nvlink_flight_ps;
     switch ((enum sim_link_class)g->link_class) {
-    case SIM_LINK_LOCAL: ll_flag_landed(ll, group, g->peer, g->rows, at_ps); break;
-    case SIM_LINK_NVLINK: ll_flag_landed(ll, group, g->peer, g->rows, link_ps); break;
+    case SIM_LINK_LOCAL: ll_flag_landed(ll, g->rank, g->peer, g->rows, at_ps); break;
+    case SIM_LINK_NVLINK: ll_flag_landed(ll, g->rank, g->peer, g->rows, link_ps); break;
     case SIM_LINK_NIC: ll_nic_flag(ll, group, at_ps); break;
     case SIM_LINK_CLASSES:
     default: assert(!"a link class");
     }
     assert(rank->unpublished > 0);
     if (at_ps > rank->sent_ps) rank->sent_ps = at_ps;
-    if (--rank->unpublished == 0) end_send(ll, group / ll->experts);
+    if (--rank->unpublished == 0) end_send(ll, g->rank);
 }
 
 void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps)
@@ -87,12 +88,12 @@ void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps)
         publish(ll, group, at_ps);
 }
 
-void ll_flag_landed(struct ll *ll, uint32_t group, uint32_t dst, uint32_t rows, uint64_t land_ps)
+void ll_flag_landed(struct ll *ll, uint32_t src, uint32_t dst, uint32_t rows, uint64_t land_ps)
 {
     struct ll_rank *to = &ll->rank[dst];
     if (land_ps > to->last_land_ps) {
         to->last_land_ps = land_ps;
-        to->last_source = group / ll->experts;
+        to->last_source = src;
     }
     assert(to->unarrived > 0);
     if (ll->direction == SIM_DISPATCH)
@@ -223,7 +224,7 @@ static size_t lay_out(struct ll *ll, char *base)
         rank->train = (struct ll_train *)part(base, &at, received, sizeof *rank->train);
         if (received > ll->trains_most) ll->trains_most = (uint32_t)received;
     }
-    ll->sorted = (struct ll_train *)part(base, &at, ll->trains_most, sizeof *ll->sorted);
+    ll->turns = (struct ll_turn *)part(base, &at, 2 * (size_t)ll->trains_most, sizeof *ll->turns);
     ll->jobs = (struct fabric_share_job *)part(base, &at, 2 * jobs, sizeof *ll->jobs);
     ll->job_ps = (uint64_t *)part(base, &at, ll->jobs_max, sizeof *ll->job_ps);
     return at;
@@ -308,6 +309,7 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
 
     assert(traffic->mode == SIM_MODE_LL);
     assert(timing->ranks == ll.ranks && timing->message_max >= ll.message_count);
+    assert(ll.ranks <= UINT16_MAX);
     assert(timing->resource_max >= ll.ranks * LL_USES);
     ll.groups_per_block = (ll.experts + sms - 1) / sms;
     ll.grid = (ll.experts + ll.groups_per_block - 1) / ll.groups_per_block;

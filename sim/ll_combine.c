@@ -73,7 +73,6 @@ static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
     for (uint32_t e = ll->experts; e-- > 0;) {
         const uint32_t group = rank * ll->experts + e;
         struct ll_group *g = &ll->group[group];
-        g->gates = 1;
         if (g->rows > 0 && g->link_class == SIM_LINK_NVLINK) continue;
         if (g->rows > 0 && g->link_class == SIM_LINK_LOCAL) {
             const uint64_t end_ps = now_ps + group_ps(ll, g->rows);
@@ -106,7 +105,7 @@ static void link_rows(struct ll *ll, uint32_t rank, uint64_t now_ps)
 
 static void land_group(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
-    const struct ll_rank *rank = &ll->rank[group / ll->experts];
+    const struct ll_rank *rank = &ll->rank[ll->group[group].rank];
     const uint64_t rows = ll->group[group].rows;
     const uint64_t from_ps = rank->begin_ps + ll->costs->row_chain_ps;
     const uint64_t alone_ps = rank->begin_ps + group_ps(ll, rows);

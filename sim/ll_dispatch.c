@@ -16,9 +16,8 @@ static void pass_gate(struct ll *ll, uint32_t group, uint64_t at_ps)
     assert(g->gates > 0);
     if (at_ps > g->gate_ps) g->gate_ps = at_ps;
     if (--g->gates > 0) return;
-    const uint64_t passes = group % ll->experts / LL_WARPS + 1;
-    const uint64_t added_ps =
-        ll->rank[group / ll->experts].begin_ps + passes * ll->costs->expert_pass_ps;
+    const uint64_t passes = (group - g->rank * ll->experts) / LL_WARPS + 1;
+    const uint64_t added_ps = ll->rank[g->rank].begin_ps + passes * ll->costs->expert_pass_ps;
     const uint64_t publish_ps =
         (g->gate_ps > added_ps ? g->gate_ps : added_ps) + ll->costs->publish_ps;
     ll_publish(ll, group, publish_ps);
@@ -43,10 +42,6 @@ static void start(struct ll *ll, uint32_t rank, uint64_t now_ps)
     const uint64_t first = ll->traffic->token_start[rank];
     const uint64_t tokens = ll->traffic->token_start[rank + 1] - first;
     ll->rank[rank].begin_ps = now_ps;
-    for (uint32_t g = 0; g < ll->experts; g++) {
-        struct ll_group *group = &ll->group[rank * ll->experts + g];
-        group->gates = group->rows + 1;
-    }
     uint32_t chain = LL_NONE; /* All first tokens are cast at once: one event. */
     for (uint32_t b = ll->grid; b-- > 0;) {
         const uint32_t block = rank * ll->jobs_max + b;

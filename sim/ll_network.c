@@ -193,7 +193,7 @@ static void ring(struct ll *ll, uint32_t group, bool flag, uint64_t now_ps)
     struct ll_network *network = ll->network;
     const struct ll_group *g = &ll->group[group];
     struct queue_pair *qp = &network->qp[group];
-    struct list *nic = &network->nic[group / ll->experts];
+    struct list *nic = &network->nic[g->rank];
     if (g->posted == qp->rung && !flag) return;
     assert(network->train_count < network->train_max);
     const uint32_t index = network->train_count++;
@@ -208,7 +208,7 @@ static void ring(struct ll *ll, uint32_t group, bool flag, uint64_t now_ps)
     const bool idle = nic->head == LL_NONE;
     *(idle ? &nic->head : &network->train[nic->tail].next) = index;
     nic->tail = index;
-    if (idle) send_first(ll, group / ll->experts);
+    if (idle) send_first(ll, g->rank);
 }
 
 /* Take a slot of the ring for an entry, or let it wait for one. The real kernel does not look;
@@ -216,7 +216,7 @@ static void ring(struct ll *ll, uint32_t group, bool flag, uint64_t now_ps)
 static bool take_slot(struct ll *ll, uint32_t group, uint32_t entry, uint64_t now_ps)
 {
     struct queue_pair *qp = &ll->network->qp[group];
-    struct sim_resource_use *use = &ll->rank[group / ll->experts].use[LL_QPS];
+    struct sim_resource_use *use = &ll->rank[ll->group[group].rank].use[LL_QPS];
     if (!qp->is_short) return true;
     if (qp->outstanding == ll->exchange->qp_depth) {
         uint32_t *next = ll->network->next_post;
@@ -262,7 +262,7 @@ void ll_network_credit(struct ll *ll, uint32_t group, uint64_t now_ps)
         ll_network_flag(ll, group, now_ps);
         return;
     }
-    ll->rank[group / ll->experts].use[LL_QPS].stall_ps += now_ps - ll->timing->depart_ps[entry];
+    ll->rank[ll->group[group].rank].use[LL_QPS].stall_ps += now_ps - ll->timing->depart_ps[entry];
     const bool posted = ll_network_post(ll, group, entry, now_ps);
     assert(posted);
     if (qp->stalled.head != LL_NONE) ring(ll, group, false, now_ps);
@@ -303,7 +303,7 @@ void ll_network_arrive(struct ll *ll, uint32_t index, uint64_t now_ps)
     let_bursts_pass(ll, g->peer, false, train->flag_ps);
     const uint64_t seen_ps = ll_nic_pass(&to->nic_in, ll->costs->nic_flag_ps, 0, train->flag_ps);
     if (credits) sim_engine_schedule(ll->engine, seen_ps + flight_ps, LL_CREDIT, train->group, 0);
-    ll_flag_landed(ll, train->group, g->peer, g->rows, seen_ps);
+    ll_flag_landed(ll, g->rank, g->peer, g->rows, seen_ps);
 }
 
 void ll_network_leave(struct ll *ll, uint32_t rank, uint64_t now_ps)

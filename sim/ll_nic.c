@@ -22,8 +22,9 @@ static uint64_t at_nic_ps(const struct ll *ll, uint64_t now_ps)
 /* The doorbell for the group's last LL_DOORBELL rows. Events come in order, so these do. */
 static void ring(struct ll *ll, uint32_t group, uint32_t posted, uint64_t now_ps)
 {
-    struct ll_rank *r = &ll->rank[group / ll->experts];
-    const uint32_t first_slot = ll->group[group].first_slot + posted - LL_DOORBELL;
+    const struct ll_group *g = &ll->group[group];
+    struct ll_rank *r = &ll->rank[g->rank];
+    const uint32_t first_slot = g->first_slot + posted - LL_DOORBELL;
     r->rung[r->rungs++] = (struct ll_rung){at_nic_ps(ll, now_ps), group, first_slot};
 }
 
@@ -55,13 +56,14 @@ uint32_t ll_nic_post_rows(struct ll *ll, uint32_t group, uint32_t from, uint32_t
 /* Noted in order; nearly always the last. */
 void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
-    struct ll_rank *r = &ll->rank[group / ll->experts];
+    const struct ll_group *g = &ll->group[group];
+    struct ll_rank *r = &ll->rank[g->rank];
     struct ll_flag *flags = r->flag;
     if (ll->network) {
         ll_network_flag(ll, group, now_ps);
         return;
     }
-    assert(r->flags < ll->experts && ll->group[group].posted == ll->group[group].rows);
+    assert(r->flags < ll->experts && g->posted == g->rows);
     const struct ll_flag flag = {at_nic_ps(ll, now_ps), group};
     uint32_t at = r->flags++;
     for (; at > 0 && flags[at - 1].at_ps > flag.at_ps; at--) flags[at] = flags[at - 1];
@@ -110,17 +112,16 @@ static void leave(struct ll *ll, uint32_t rank)
     struct waits waits = {.rows = 0};
     while (rung < rung_end || flag < flag_end) {
         const bool last = rung == rung_end || (flag < flag_end && flag->at_ps < rung->at_ps);
-        const uint32_t group = last ? flag->group : rung->group;
         const uint64_t rung_ps = last ? flag->at_ps : rung->at_ps;
-        const struct ll_group *g = &ll->group[group];
+        const struct ll_group *g = &ll->group[last ? flag->group : rung->group];
         const uint32_t rows = last ? g->rows % LL_DOORBELL : LL_DOORBELL;
         struct ll_rank *to = &ll->rank[g->peer];
         struct ll_train *train = &to->train[to->trains++];
         uint64_t first_ps = 0;
-        train->group = group;
         train->group_rows = g->rows;
         train->first_slot = last ? g->first_slot + g->rows - rows : rung->first_slot;
-        train->rows = (uint16_t)rows;
+        train->src = (uint16_t)rank;
+        train->rows = (uint8_t)rows;
         train->flag = last;
         if (rows > 0) {
             first_ps = ll_nic_pass(&nic, message_ps, wire_ps, rung_ps);
@@ -149,9 +150,12 @@ static void arrive(struct ll *ll, uint32_t rank)
     const uint64_t flight_ps = ll->machine->nic_flight_ps;
     struct ll_nic nic = r->nic_in;
     struct waits waits = {.rows = 0};
+    struct ll_turn *turns = ll->turns, *const sorted = turns + ll->trains_most;
     assert(r->trains <= ll->trains_most);
-    ll_order(r->train, ll->sorted, r->trains);
-    for (const struct ll_train *train = ll->sorted; train < ll->sorted + r->trains; train++) {
+    for (uint32_t i = 0; i < r->trains; i++) turns[i] = (struct ll_turn){r->train[i].at_ps, i};
+    ll_order(turns, sorted, r->trains);
+    for (uint32_t i = 0; i < r->trains; i++) {
+        const struct ll_train *train = &r->train[sorted[i].train];
         struct ll_slot *slot = ll->slot + train->first_slot;
         const uint64_t free_ps = nic.wire_free_ps;
         add_wait(&waits, train->rows, free_ps > train->at_ps ? free_ps - train->at_ps : 0);
@@ -162,7 +166,7 @@ static void arrive(struct ll *ll, uint32_t rank)
         }
         if (!train->flag) continue;
         const uint64_t seen_ps = ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, train->flag_ps);
-        ll_flag_landed(ll, train->group, rank, train->group_rows, seen_ps);
+        ll_flag_landed(ll, train->src, rank, train->group_rows, seen_ps);
     }
     close_waits(ll, &waits, &r->use[LL_NIC_IN]);
     ll->digest = ref_digest_mix(ll->digest, nic.engine_free_ps + nic.wire_free_ps);

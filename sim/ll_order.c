@@ -9,14 +9,14 @@
 
 enum { FEW = 16, BUCKETS = 512 };
 
-static void insert_all(struct ll_train *trains, uint32_t count)
+static void insert_all(struct ll_turn *turns, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
-        if (trains[i - 1].at_ps <= trains[i].at_ps) continue;
-        const struct ll_train one = trains[i];
+        if (turns[i - 1].at_ps <= turns[i].at_ps) continue;
+        const struct ll_turn one = turns[i];
         uint32_t at = i;
-        for (; at > 0 && trains[at - 1].at_ps > one.at_ps; at--) trains[at] = trains[at - 1];
-        trains[at] = one;
+        for (; at > 0 && turns[at - 1].at_ps > one.at_ps; at--) turns[at] = turns[at - 1];
+        turns[at] = one;
     }
 }
 
@@ -28,34 +28,34 @@ static uint32_t shift_of(uint64_t span_ps)
     return shift;
 }
 
-void ll_order(struct ll_train *trains, struct ll_train *sorted, uint32_t count)
+void ll_order(struct ll_turn *turns, struct ll_turn *sorted, uint32_t count)
 {
     uint32_t end[BUCKETS + 1] = {0}, most = 0;
     uint64_t first_ps = LL_NEVER, last_ps = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (trains[i].at_ps < first_ps) first_ps = trains[i].at_ps;
-        if (trains[i].at_ps > last_ps) last_ps = trains[i].at_ps;
+        if (turns[i].at_ps < first_ps) first_ps = turns[i].at_ps;
+        if (turns[i].at_ps > last_ps) last_ps = turns[i].at_ps;
     }
     if (count <= FEW || first_ps == last_ps) {
-        memcpy(sorted, trains, count * sizeof *sorted);
+        memcpy(sorted, turns, count * sizeof *sorted);
         insert_all(sorted, count);
         return;
     }
     const uint32_t shift = shift_of(last_ps - first_ps);
-    for (uint32_t i = 0; i < count; i++) end[((trains[i].at_ps - first_ps) >> shift) + 1]++;
+    for (uint32_t i = 0; i < count; i++) end[((turns[i].at_ps - first_ps) >> shift) + 1]++;
     for (uint32_t b = 1; b <= BUCKETS; b++) {
         if (end[b] > most) most = end[b];
         end[b] += end[b - 1];
     }
     assert(end[BUCKETS] == count);
     for (uint32_t i = 0; i < count; i++) /* end[b] is where bucket b starts, and moves on. */
-        sorted[end[(trains[i].at_ps - first_ps) >> shift]++] = trains[i];
+        sorted[end[(turns[i].at_ps - first_ps) >> shift]++] = turns[i];
     if (most <= FEW || shift == 0) {
         insert_all(sorted, count); /* Nothing moves out of its bucket. */
         return;
     }
     for (uint32_t b = 0, start = 0; b < BUCKETS; start = end[b++]) {
-        memcpy(trains + start, sorted + start, (end[b] - start) * sizeof *trains);
-        ll_order(trains + start, sorted + start, end[b] - start);
+        memcpy(turns + start, sorted + start, (end[b] - start) * sizeof *turns);
+        ll_order(turns + start, sorted + start, end[b] - start);
     }
 }

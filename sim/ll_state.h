@@ -37,11 +37,11 @@ enum ll_event {
 struct ll_group {
     uint64_t gate_ps; /* Dispatch: the latest of what it waited for so far. */
     uint32_t rows;
-    uint32_t peer;       /* Where it leads. */
     uint32_t gates;      /* What a publish still waits for. */
     uint32_t first_slot; /* Of rows slots, in the order of posts. */
     uint32_t posted;     /* Every LL_DOORBELL-th rings. */
     uint32_t next;       /* Combine: of as many rows, on the same rank. */
+    uint16_t rank, peer; /* Whose it is, and where it leads. */
     uint8_t link_class;  /* enum sim_link_class */
 };
 
@@ -62,10 +62,16 @@ struct ll_train {
     uint64_t at_ps;     /* Its first byte is at the far NIC. */
     uint64_t engine_ps; /* The sending NIC's engine was through with its first row. */
     uint64_t flag_ps;   /* The flag is at the far NIC. */
-    uint32_t group, group_rows;
+    uint32_t group_rows;
     uint32_t first_slot;
-    uint16_t rows; /* At most LL_DOORBELL. */
+    uint16_t src;
+    uint8_t rows; /* At most LL_DOORBELL. */
     bool flag;
+};
+
+struct ll_turn { /* Of a train at its receiver. */
+    uint64_t at_ps;
+    uint32_t train;
 };
 
 struct ll_slot { /* A row by NIC: its turn on the sender's wire, and when it lands. */
@@ -132,9 +138,9 @@ struct ll {
     struct ll_group *group; /* [R x E] by sender */
     struct ll_block *block; /* [R x jobs_max] */
     struct ll_slot *slot; /* [messages] numbered like the receiver's rows: in combine, messages. */
-    uint32_t *message_slot;  /* Dispatch: [messages]; LL_NONE where it did not go by NIC. */
-    struct ll_train *sorted; /* [trains_most] */
-    uint32_t trains_most;    /* That a rank receives, at most. */
+    uint32_t *message_slot; /* Dispatch: [messages]; LL_NONE where it did not go by NIC. */
+    struct ll_turn *turns;  /* [2][trains_most] */
+    uint32_t trains_most;   /* That a rank receives, at most. */
     struct fabric_share_job *jobs;
     struct ll_arrival *arrival; /* Dispatch: [R x E] by receiver, in the order of being told. */
     uint32_t *turn;             /* Combine: [jobs_max], blocks of a receive half. */
@@ -185,8 +191,8 @@ uint32_t ll_nic_post_rows(struct ll *ll, uint32_t group, uint32_t from, uint32_t
 void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps);
 void ll_nic_pass_all(struct ll *ll); /* Without a network, when all send halves are over. */
 
-/* sim/ll_order.c: trains by at_ps into sorted; equals stay as they are. trains is used up. */
-void ll_order(struct ll_train *trains, struct ll_train *sorted, uint32_t count);
+/* sim/ll_order.c: turns by at_ps into sorted; equals stay as they are. turns is used up. */
+void ll_order(struct ll_turn *turns, struct ll_turn *sorted, uint32_t count);
 
 /* sim/ll_network.c: the same where something may hold messages up; NULL is fine for close. */
 bool ll_network_wanted(const struct ll *ll);
@@ -201,7 +207,7 @@ void ll_network_credit(struct ll *ll, uint32_t group, uint64_t now_ps);
 
 /* sim/ll.c: a group's publish, its arrival, the ends of halves and kernels. */
 void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps);
-void ll_flag_landed(struct ll *ll, uint32_t group, uint32_t dst, uint32_t rows, uint64_t land_ps);
+void ll_flag_landed(struct ll *ll, uint32_t src, uint32_t dst, uint32_t rows, uint64_t land_ps);
 void ll_end(struct ll *ll, uint32_t rank, uint64_t now_ps);
 
 /* sim/ll_dispatch.c, sim/ll_combine.c: the send halves. unstalled: a row got its slot. */
