@@ -61,32 +61,52 @@ void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, 
     *at = job;
 }
 
+/* How long until so much is done for a stream. */
+static uint64_t span_ps(const struct fabric_share *share, fabric_u128 left)
+{
+    const uint64_t rate = share->rate_bytes_per_s;
+    if (left <= UINT64_MAX - rate) /* Nearly always, and so much dearer otherwise. */
+        return ((uint64_t)left + rate - 1) / rate;
+    const fabric_u128 span = (left + rate - 1) / rate;
+    assert(span <= UINT64_MAX - share->now_ps);
+    return (uint64_t)span;
+}
+
 uint64_t fabric_share_next_ps(const struct fabric_share *share)
 {
     if (share->count == 0) return UINT64_MAX;
     const fabric_u128 end = share->jobs[share->first].end;
-    if (end <= share->served) return share->now_ps;
-    const fabric_u128 left = end - share->served;
-    const uint64_t rate = share->rate_bytes_per_s;
-    if (left <= UINT64_MAX - rate) { /* Nearly always, and so much dearer otherwise. */
-        const uint64_t short_ps = ((uint64_t)left + rate - 1) / rate;
-        assert(short_ps <= UINT64_MAX - share->now_ps);
-        return share->now_ps + short_ps;
-    }
-    const fabric_u128 span_ps = (left + rate - 1) / rate;
-    assert(span_ps <= UINT64_MAX - share->now_ps);
-    return share->now_ps + (uint64_t)span_ps;
+    return share->now_ps + (end > share->served ? span_ps(share, end - share->served) : 0);
+}
+
+static uint32_t take_first(struct fabric_share *share)
+{
+    const struct fabric_share_job *job = share->jobs + share->first;
+    share->streams -= job->streams;
+    set_rate(share);
+    share->first++;
+    share->count--;
+    return job->id;
 }
 
 int fabric_share_take(struct fabric_share *share, uint64_t now_ps, uint32_t *id)
 {
     advance(share, now_ps);
-    const struct fabric_share_job *job = share->jobs + share->first;
-    if (share->count == 0 || job->end > share->served) return 0;
-    *id = job->id;
-    share->streams -= job->streams;
-    set_rate(share);
-    share->first++;
-    share->count--;
+    if (share->count == 0 || share->jobs[share->first].end > share->served) return 0;
+    *id = take_first(share);
     return 1;
+}
+
+uint64_t fabric_share_pop(struct fabric_share *share, uint64_t until_ps, uint32_t *id)
+{
+    if (share->count == 0 || share->now_ps > until_ps) return UINT64_MAX;
+    const fabric_u128 end = share->jobs[share->first].end;
+    if (end > share->served) {
+        const fabric_u128 left = end - share->served;
+        const fabric_u128 most = (fabric_u128)(until_ps - share->now_ps) * share->rate_bytes_per_s;
+        if (left > most) return UINT64_MAX;
+        advance(share, share->now_ps + span_ps(share, left));
+    }
+    *id = take_first(share);
+    return share->now_ps;
 }

@@ -53,6 +53,11 @@ uint64_t fabric_share_next_ps(const struct fabric_share *share);
 /* Take one job that is done by now: 1 and its id, or 0. */
 int fabric_share_take(struct fabric_share *share, uint64_t now_ps, uint32_t *id);
 
+/* Both, for who lets the server run: if none arrives before, take the next job that is done by
+ * until_ps and say when, which is now from then on; UINT64_MAX, and nothing changes, when there is
+ * none. */
+uint64_t fabric_share_pop(struct fabric_share *share, uint64_t until_ps, uint32_t *id);
+
 #ifdef __cplusplus
 }
 #endif

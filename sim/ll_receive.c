@@ -23,25 +23,30 @@ static void sort_arrivals(struct ll_arrival *arrival, uint32_t count)
     }
 }
 
+/* A job for the rank's SMs. */
+static void add_job(struct ll_rank *r, uint32_t job, uint32_t streams, uint64_t bytes,
+                    uint64_t now_ps)
+{
+    fabric_share_add(&r->sm, now_ps, job, streams, bytes);
+    r->use[LL_SMS].bytes += streams * bytes;
+    if (r->sm.count > r->use[LL_SMS].queue_peak) r->use[LL_SMS].queue_peak = r->sm.count;
+}
+
 /* Let the rank's copies run until until_ps; returns when the last that ended by then was through
  * on its own SM as well, which alone_ps tells by job; 0 when none ended. */
-static uint64_t run_copies(struct ll *ll, uint32_t rank, uint64_t until_ps,
-                           const uint64_t *alone_ps)
+static uint64_t run_copies(struct ll_rank *r, uint64_t until_ps, const uint64_t *alone_ps)
 {
-    uint64_t done_ps = 0;
+    uint64_t done_ps = 0, end_ps;
     uint32_t job;
-    for (;;) {
-        const uint64_t next_ps = ll_sm_next_ps(ll, rank);
-        if (next_ps > until_ps || next_ps == LL_NEVER) return done_ps;
-        while (ll_sm_take(ll, rank, next_ps, &job))
-            done_ps = later(done_ps, later(next_ps, alone_ps[job]));
-    }
+    while ((end_ps = fabric_share_pop(&r->sm, until_ps, &job)) != LL_NEVER)
+        done_ps = later(done_ps, later(end_ps, alone_ps[job]));
+    return done_ps;
 }
 
 /* Two limits at once: what the memory gives all warps, and what the group's SM gets through. */
 static void copy_groups(struct ll *ll, uint32_t rank)
 {
-    const struct ll_rank *r = &ll->rank[rank];
+    struct ll_rank *r = &ll->rank[rank];
     const uint64_t rate = ll->costs->sm_receive_bytes_per_s / ll->groups_per_block;
     struct ll_arrival *arrival = ll->arrival + (size_t)rank * ll->experts;
     uint64_t *alone_ps = ll->job_ps;
@@ -52,13 +57,13 @@ static void copy_groups(struct ll *ll, uint32_t rank)
         const uint32_t rows = arrival[i].rows, width = rows < ll->warps ? rows : ll->warps;
         const uint64_t seen_ps =
             later(arrival[i].land_ps, r->open_ps) + ll->costs->receive_chain_ps;
-        done_ps = later(done_ps, rows > 0 ? run_copies(ll, rank, seen_ps, alone_ps) : seen_ps);
+        done_ps = later(done_ps, rows > 0 ? run_copies(r, seen_ps, alone_ps) : seen_ps);
         if (rows == 0) continue;
         const uint64_t bytes = rows * ll->row_bytes;
         alone_ps[i] = seen_ps + fabric_transfer_ps(bytes, rate);
-        ll_sm_add(ll, rank, i, width, bytes / width, seen_ps);
+        add_job(r, i, width, bytes / width, seen_ps);
     }
-    ll_end(ll, rank, later(done_ps, run_copies(ll, rank, LL_NEVER - 1, alone_ps)));
+    ll_end(ll, rank, later(done_ps, run_copies(r, LL_NEVER - 1, alone_ps)));
 }
 
 uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank)
@@ -83,7 +88,7 @@ static uint64_t next_rows(struct ll *ll, uint32_t block, uint64_t grid, uint64_t
  * the same for all, blocks come to their bytes in the order in which they were free. */
 static void sum_tokens(struct ll *ll, uint32_t rank)
 {
-    const struct ll_rank *r = &ll->rank[rank];
+    struct ll_rank *r = &ll->rank[rank];
     const uint64_t first = ll->traffic->token_start[rank];
     const uint64_t end = ll->traffic->token_start[rank + 1];
     const uint32_t grid = (uint32_t)ll_combine_grid(ll, rank), base = rank * ll->jobs_max;
@@ -100,23 +105,22 @@ static void sum_tokens(struct ll *ll, uint32_t rank)
         ll->job_ps[b] = now_ps + ll->costs->reduce_chain_ps;
     }
     for (;;) {
-        const uint64_t sm_ps = ll_sm_next_ps(ll, rank);
         const uint64_t load_ps = count > 0 ? ll->job_ps[queue[head]] : LL_NEVER;
-        if (sm_ps == LL_NEVER && load_ps == LL_NEVER) break;
+        const uint64_t sm_ps = fabric_share_pop(&r->sm, load_ps - 1, &job);
         uint64_t rows = 0;
-        if (load_ps <= sm_ps) {
+        if (sm_ps != LL_NEVER) {
+            now_ps = sm_ps;
+        } else if (count > 0) {
             now_ps = load_ps;
             job = queue[head];
             head = (head + 1) % ll->jobs_max;
             count--;
             rows = next_rows(ll, base + job, grid, end);
         } else {
-            now_ps = sm_ps;
-            const int taken = ll_sm_take(ll, rank, now_ps, &job);
-            assert(taken);
+            break;
         }
         if (rows > 0) {
-            ll_sm_add(ll, rank, job, 1, rows * ll->row_bytes, now_ps);
+            add_job(r, job, 1, rows * ll->row_bytes, now_ps);
         } else if (ll->block[base + job].token < end) {
             queue[(head + count++) % ll->jobs_max] = job;
             ll->job_ps[job] = now_ps + ll->costs->reduce_chain_ps;

@@ -178,10 +178,6 @@ void ll_link_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, u
 int ll_link_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
 uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t last_ps,
                       uint64_t rows);
-void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,
-               uint64_t now_ps);
-int ll_sm_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
-uint64_t ll_sm_next_ps(const struct ll *ll, uint32_t rank);
 
 /* sim/ll_nic.c. Post rows on their group's queue pair: how many must wait for a slot. A message
  * of dispatch, or rows from..to - 1 of a group in combine. */

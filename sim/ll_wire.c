@@ -46,22 +46,3 @@ uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t l
     ll_waited(use, r->link_in_free_ps - last_ps);
     return r->link_in_free_ps + ll->machine->nvlink_flight_ps;
 }
-
-void ll_sm_add(struct ll *ll, uint32_t rank, uint32_t job, uint32_t streams, uint64_t bytes,
-               uint64_t now_ps)
-{
-    struct ll_rank *r = &ll->rank[rank];
-    fabric_share_add(&r->sm, now_ps, job, streams, bytes);
-    r->use[LL_SMS].bytes += streams * bytes;
-    if (r->sm.count > r->use[LL_SMS].queue_peak) r->use[LL_SMS].queue_peak = r->sm.count;
-}
-
-int ll_sm_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job)
-{
-    return fabric_share_take(&ll->rank[rank].sm, now_ps, job);
-}
-
-uint64_t ll_sm_next_ps(const struct ll *ll, uint32_t rank)
-{
-    return fabric_share_next_ps(&ll->rank[rank].sm);
-}
