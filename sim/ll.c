@@ -59,7 +59,7 @@ static void end_send(struct ll *ll, uint32_t rank)
         open_ps += ll->costs->grid_barrier_ps;
     }
     ll->rank[rank].open_ps = open_ps;
-    ll_receive(ll, rank);
+    if (ll->rank[rank].unarrived == 0) ll_receive(ll, rank);
 }
 
 /* at_ps may lie ahead, but for a group by NIC with a network: there events tell the order. */
@@ -99,8 +99,7 @@ void ll_flag_landed(struct ll *ll, uint32_t src, uint32_t dst, uint32_t rows, ui
     if (ll->direction == SIM_DISPATCH)
         ll->arrival[(size_t)dst * ll->experts + ll->experts - to->unarrived] =
             (struct ll_arrival){land_ps, rows};
-    to->unarrived--;
-    ll_receive(ll, dst);
+    if (--to->unarrived == 0 && to->open_ps != LL_NEVER) ll_receive(ll, dst);
 }
 
 void ll_end(struct ll *ll, uint32_t rank, uint64_t now_ps)
@@ -219,9 +218,11 @@ static size_t lay_out(struct ll *ll, char *base)
         struct ll_rank mail = {.unarrived = 0}, *rank = base ? &ll->rank[r] : &mail;
         const size_t sent = rows_of(ll, r, dispatch) / LL_DOORBELL;
         const size_t received = rows_of(ll, r, !dispatch) / LL_DOORBELL + ll->experts;
-        rank->rung = (struct ll_rung *)part(base, &at, sent, sizeof *rank->rung);
-        rank->flag = (struct ll_flag *)part(base, &at, ll->experts, sizeof *rank->flag);
-        rank->train = (struct ll_train *)part(base, &at, received, sizeof *rank->train);
+        rank->rung = rank->rung_end = (struct ll_rung *)part(base, &at, sent, sizeof *rank->rung);
+        rank->flag = rank->flag_end =
+            (struct ll_flag *)part(base, &at, ll->experts, sizeof *rank->flag);
+        rank->train = rank->train_end =
+            (struct ll_train *)part(base, &at, received, sizeof *rank->train);
         if (received > ll->trains_most) ll->trains_most = (uint32_t)received;
     }
     ll->turns = (struct ll_turn *)part(base, &at, 2 * (size_t)ll->trains_most, sizeof *ll->turns);

@@ -14,13 +14,11 @@ static void pass_gate(struct ll *ll, uint32_t group, uint64_t at_ps)
 {
     struct ll_group *g = &ll->group[group];
     assert(g->gates > 0);
-    if (at_ps > g->gate_ps) g->gate_ps = at_ps;
+    g->gate_ps = ll_later(g->gate_ps, at_ps);
     if (--g->gates > 0) return;
     const uint64_t passes = (group - g->rank * ll->experts) / LL_WARPS + 1;
     const uint64_t added_ps = ll->rank[g->rank].begin_ps + passes * ll->costs->expert_pass_ps;
-    const uint64_t publish_ps =
-        (g->gate_ps > added_ps ? g->gate_ps : added_ps) + ll->costs->publish_ps;
-    ll_publish(ll, group, publish_ps);
+    ll_publish(ll, group, ll_later(g->gate_ps, added_ps) + ll->costs->publish_ps);
 }
 
 static void end_block(struct ll *ll, uint32_t block, uint64_t at_ps)
@@ -103,7 +101,7 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
             ll->timing->land_ps[first + i] = stored_ps; /* By NVLink: until it lands. */
             linked += link_class == SIM_LINK_NVLINK;
         }
-        if (done_ps > b->done_ps) b->done_ps = done_ps;
+        b->done_ps = ll_later(b->done_ps, done_ps);
     }
     b->linked = linked > 0;
     if (b->linked) ll_link_add(ll, block / ll->jobs_max, block, linked, ll->row_bytes, now_ps);
@@ -134,9 +132,9 @@ static void land_token(struct ll *ll, uint32_t block, uint64_t now_ps)
         const uint64_t land_ps = ll_link_land(ll, g->peer, b->issued_ps, now_ps, 1);
         const uint64_t known_ps = land_ps + ll->machine->nvlink_flight_ps;
         ll->timing->land_ps[first + i] = land_ps;
-        if (known_ps > b->done_ps) b->done_ps = known_ps;
+        b->done_ps = ll_later(b->done_ps, known_ps);
     }
-    if (now_ps > b->done_ps) b->done_ps = now_ps;
+    b->done_ps = ll_later(b->done_ps, now_ps);
     settle(ll, block, group, count);
 }
 
@@ -160,7 +158,7 @@ void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps)
     const uint64_t posted_ps = now_ps + ll->costs->post_ps;
     assert(b->stalled > 0);
     b->stalled--;
-    if (posted_ps > b->done_ps) b->done_ps = posted_ps;
+    b->done_ps = ll_later(b->done_ps, posted_ps);
     settle(ll, block, group, sends_of(ll, block, group));
 }
 

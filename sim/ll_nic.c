@@ -25,7 +25,7 @@ static void ring(struct ll *ll, uint32_t group, uint32_t posted, uint64_t now_ps
     const struct ll_group *g = &ll->group[group];
     struct ll_rank *r = &ll->rank[g->rank];
     const uint32_t first_slot = g->first_slot + posted - LL_DOORBELL;
-    r->rung[r->rungs++] = (struct ll_rung){at_nic_ps(ll, now_ps), group, first_slot};
+    *r->rung_end++ = (struct ll_rung){at_nic_ps(ll, now_ps), group, first_slot};
 }
 
 uint32_t ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps)
@@ -58,16 +58,15 @@ void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
     const struct ll_group *g = &ll->group[group];
     struct ll_rank *r = &ll->rank[g->rank];
-    struct ll_flag *flags = r->flag;
     if (ll->network) {
         ll_network_flag(ll, group, now_ps);
         return;
     }
-    assert(r->flags < ll->experts && g->posted == g->rows);
+    assert(r->flag_end < r->flag + ll->experts && g->posted == g->rows);
     const struct ll_flag flag = {at_nic_ps(ll, now_ps), group};
-    uint32_t at = r->flags++;
-    for (; at > 0 && flags[at - 1].at_ps > flag.at_ps; at--) flags[at] = flags[at - 1];
-    flags[at] = flag;
+    struct ll_flag *at = r->flag_end++;
+    for (; at > r->flag && at[-1].at_ps > flag.at_ps; at--) *at = at[-1];
+    *at = flag;
 }
 
 /* What a NIC does, by itself, so that it stays in registers. */
@@ -79,7 +78,7 @@ static void add_wait(struct waits *waits, uint32_t rows, uint64_t waited_ps)
 {
     waits->rows += rows;
     waits->waited_ps += waited_ps;
-    if (waited_ps > waits->longest_ps) waits->longest_ps = waited_ps;
+    waits->longest_ps = ll_later(waits->longest_ps, waited_ps);
 }
 
 static void close_waits(const struct ll *ll, const struct waits *waits,
@@ -91,23 +90,29 @@ static void close_waits(const struct ll *ll, const struct waits *waits,
     use->queue_peak = waits->longest_ps;
 }
 
-/* Row i of a train that begins with first_ps on the wire, and with engine_ps behind the engine:
- * what ll_nic_pass would say of one after the other. */
-static uint64_t row_ps(const struct ll *ll, uint64_t engine_ps, uint64_t first_ps, uint64_t row)
+/* Rows that a NIC is told of at once pass it like this, one after the other, where first_ps is the
+ * first one's turn on the wire, and engine_ps when the engine was through with it. */
+static uint64_t turn_ps(const struct ll *ll, uint64_t engine_ps, uint64_t first_ps, uint64_t row)
 {
-    const uint64_t by_engine_ps = engine_ps + row * ll->machine->nic_message_ps;
-    const uint64_t by_wire_ps = first_ps + row * ll->row_nic_ps;
-    return by_engine_ps > by_wire_ps ? by_engine_ps : by_wire_ps;
+    return ll_later(engine_ps + row * ll->machine->nic_message_ps, first_ps + row * ll->row_nic_ps);
+}
+
+/* And so does a flag behind them. */
+static uint64_t flag_turn_ps(const struct ll *ll, uint64_t engine_ps, uint64_t first_ps,
+                             uint64_t rows)
+{
+    if (rows == 0) return first_ps;
+    return ll_later(engine_ps + (rows - 1) * ll->machine->nic_message_ps + ll->costs->nic_flag_ps,
+                    turn_ps(ll, engine_ps, first_ps, rows - 1) + ll->row_nic_ps);
 }
 
 /* All that a rank's NIC sends, doorbell by doorbell. */
 static void leave(struct ll *ll, uint32_t rank)
 {
     struct ll_rank *r = &ll->rank[rank];
-    const struct ll_rung *rung = r->rung, *const rung_end = rung + r->rungs;
-    const struct ll_flag *flag = r->flag, *const flag_end = flag + r->flags;
+    const struct ll_rung *rung = r->rung, *const rung_end = r->rung_end;
+    const struct ll_flag *flag = r->flag, *const flag_end = r->flag_end;
     const uint64_t message_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
-    const uint64_t flight_ps = ll->machine->nic_flight_ps;
     struct ll_nic nic = r->nic_out;
     struct waits waits = {.rows = 0};
     while (rung < rung_end || flag < flag_end) {
@@ -115,26 +120,23 @@ static void leave(struct ll *ll, uint32_t rank)
         const uint64_t rung_ps = last ? flag->at_ps : rung->at_ps;
         const struct ll_group *g = &ll->group[last ? flag->group : rung->group];
         const uint32_t rows = last ? g->rows % LL_DOORBELL : LL_DOORBELL;
-        struct ll_rank *to = &ll->rank[g->peer];
-        struct ll_train *train = &to->train[to->trains++];
-        uint64_t first_ps = 0;
-        train->group_rows = g->rows;
-        train->first_slot = last ? g->first_slot + g->rows - rows : rung->first_slot;
-        train->src = (uint16_t)rank;
-        train->rows = (uint8_t)rows;
-        train->flag = last;
-        if (rows > 0) {
-            first_ps = ll_nic_pass(&nic, message_ps, wire_ps, rung_ps);
-            train->engine_ps = nic.engine_free_ps;
+        const uint32_t first_slot = last ? g->first_slot + g->rows - rows : rung->first_slot;
+        const uint64_t first_ps = ll_nic_pass(&nic, rows > 0 ? message_ps : ll->costs->nic_flag_ps,
+                                              rows > 0 ? wire_ps : 0, rung_ps);
+        const uint64_t engine_ps = nic.engine_free_ps;
+        if (rows > 1) {
             nic.engine_free_ps += (rows - 1) * message_ps;
-            nic.wire_free_ps = row_ps(ll, train->engine_ps, first_ps, rows - 1) + wire_ps;
+            nic.wire_free_ps = turn_ps(ll, engine_ps, first_ps, rows - 1) + wire_ps;
         }
-        if (last) {
-            const uint64_t flag_ps = ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, rung_ps);
-            train->flag_ps = flag_ps + flight_ps;
-            if (rows == 0) first_ps = flag_ps;
-        }
-        train->at_ps = first_ps + flight_ps;
+        if (last && rows > 0) (void)ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, rung_ps);
+        *ll->rank[g->peer].train_end++ =
+            (struct ll_train){.at_ps = first_ps + ll->machine->nic_flight_ps,
+                              .engine_ps = engine_ps,
+                              .group_rows = g->rows,
+                              .first_slot = first_slot,
+                              .src = (uint16_t)rank,
+                              .rows = (uint8_t)rows,
+                              .flag = last};
         add_wait(&waits, rows, first_ps - rung_ps);
         flag += last;
         rung += !last;
@@ -148,24 +150,26 @@ static void arrive(struct ll *ll, uint32_t rank)
     struct ll_rank *r = &ll->rank[rank];
     const uint64_t message_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
     const uint64_t flight_ps = ll->machine->nic_flight_ps;
+    const uint32_t trains = (uint32_t)(r->train_end - r->train);
+    struct ll_turn *turns = ll->turns, *const sorted = turns + ll->trains_most;
     struct ll_nic nic = r->nic_in;
     struct waits waits = {.rows = 0};
-    struct ll_turn *turns = ll->turns, *const sorted = turns + ll->trains_most;
-    assert(r->trains <= ll->trains_most);
-    for (uint32_t i = 0; i < r->trains; i++) turns[i] = (struct ll_turn){r->train[i].at_ps, i};
-    ll_order(turns, sorted, r->trains);
-    for (uint32_t i = 0; i < r->trains; i++) {
+    assert(trains <= ll->trains_most);
+    for (uint32_t i = 0; i < trains; i++) turns[i] = (struct ll_turn){r->train[i].at_ps, i};
+    ll_order(turns, sorted, trains);
+    for (uint32_t i = 0; i < trains; i++) {
         const struct ll_train *train = &r->train[sorted[i].train];
+        const uint64_t first_ps = train->at_ps - flight_ps, engine_ps = train->engine_ps;
         struct ll_slot *slot = ll->slot + train->first_slot;
-        const uint64_t free_ps = nic.wire_free_ps;
-        add_wait(&waits, train->rows, free_ps > train->at_ps ? free_ps - train->at_ps : 0);
+        add_wait(&waits, train->rows, ll_later(nic.wire_free_ps, train->at_ps) - train->at_ps);
         for (uint32_t row = 0; row < train->rows; row++) {
-            const uint64_t depart_ps = row_ps(ll, train->engine_ps, train->at_ps - flight_ps, row);
+            const uint64_t depart_ps = turn_ps(ll, engine_ps, first_ps, row);
             (void)ll_nic_pass(&nic, message_ps, wire_ps, depart_ps + flight_ps);
             slot[row] = (struct ll_slot){depart_ps, nic.wire_free_ps};
         }
         if (!train->flag) continue;
-        const uint64_t seen_ps = ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, train->flag_ps);
+        const uint64_t flag_ps = flag_turn_ps(ll, engine_ps, first_ps, train->rows) + flight_ps;
+        const uint64_t seen_ps = ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, flag_ps);
         ll_flag_landed(ll, train->src, rank, train->group_rows, seen_ps);
     }
     close_waits(ll, &waits, &r->use[LL_NIC_IN]);

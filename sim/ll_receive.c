@@ -7,11 +7,6 @@
 
 #include <assert.h>
 
-static uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* The groups whose counts a rank waited for, by landing time; they are listed nearly so. */
 static void sort_arrivals(struct ll_arrival *arrival, uint32_t count)
 {
@@ -39,7 +34,7 @@ static uint64_t run_copies(struct ll_rank *r, uint64_t until_ps, const uint64_t 
     uint64_t done_ps = 0, end_ps;
     uint32_t job;
     while ((end_ps = fabric_share_pop(&r->sm, until_ps, &job)) != LL_NEVER)
-        done_ps = later(done_ps, later(end_ps, alone_ps[job]));
+        done_ps = ll_later(done_ps, ll_later(end_ps, alone_ps[job]));
     return done_ps;
 }
 
@@ -56,14 +51,14 @@ static void copy_groups(struct ll *ll, uint32_t rank)
     for (uint32_t i = 0; i < ll->experts; i++) {
         const uint32_t rows = arrival[i].rows, width = rows < ll->warps ? rows : ll->warps;
         const uint64_t seen_ps =
-            later(arrival[i].land_ps, r->open_ps) + ll->costs->receive_chain_ps;
-        done_ps = later(done_ps, rows > 0 ? run_copies(r, seen_ps, alone_ps) : seen_ps);
+            ll_later(arrival[i].land_ps, r->open_ps) + ll->costs->receive_chain_ps;
+        done_ps = ll_later(done_ps, rows > 0 ? run_copies(r, seen_ps, alone_ps) : seen_ps);
         if (rows == 0) continue;
         const uint64_t bytes = rows * ll->row_bytes;
         alone_ps[i] = seen_ps + fabric_transfer_ps(bytes, rate);
         add_job(r, i, width, bytes / width, seen_ps);
     }
-    ll_end(ll, rank, later(done_ps, run_copies(r, LL_NEVER - 1, alone_ps)));
+    ll_end(ll, rank, ll_later(done_ps, run_copies(r, LL_NEVER - 1, alone_ps)));
 }
 
 uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank)
@@ -95,7 +90,7 @@ static void sum_tokens(struct ll *ll, uint32_t rank)
     uint32_t *queue = ll->turn; /* A ring: blocks that load their choices. */
     uint32_t head = 0, count = 0, job;
     uint64_t now_ps =
-        later(r->open_ps, r->last_land_ps) + ll->costs->poll_ps + ll->costs->grid_barrier_ps;
+        ll_later(r->open_ps, r->last_land_ps) + ll->costs->poll_ps + ll->costs->grid_barrier_ps;
 
     assert(grid <= ll->jobs_max);
     for (uint32_t b = 0; b < grid; b++) {
@@ -113,7 +108,7 @@ static void sum_tokens(struct ll *ll, uint32_t rank)
         } else if (count > 0) {
             now_ps = load_ps;
             job = queue[head];
-            head = (head + 1) % ll->jobs_max;
+            if (++head == ll->jobs_max) head = 0;
             count--;
             rows = next_rows(ll, base + job, grid, end);
         } else {
@@ -132,8 +127,7 @@ static void sum_tokens(struct ll *ll, uint32_t rank)
 /* All is known that the half depends on: when the rank looks, and when everything is there. */
 void ll_receive(struct ll *ll, uint32_t rank)
 {
-    const struct ll_rank *r = &ll->rank[rank];
-    if (r->unarrived > 0 || r->open_ps == LL_NEVER) return;
+    assert(ll->rank[rank].unarrived == 0 && ll->rank[rank].open_ps != LL_NEVER);
     if (ll->direction == SIM_DISPATCH)
         copy_groups(ll, rank);
     else

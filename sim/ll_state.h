@@ -60,8 +60,7 @@ struct ll_flag {
 /* Either on its way. */
 struct ll_train {
     uint64_t at_ps;     /* Its first byte is at the far NIC. */
-    uint64_t engine_ps; /* The sending NIC's engine was through with its first row. */
-    uint64_t flag_ps;   /* The flag is at the far NIC. */
+    uint64_t engine_ps; /* The sending NIC's engine was through with its first row, if any. */
     uint32_t group_rows;
     uint32_t first_slot;
     uint16_t src;
@@ -99,11 +98,10 @@ struct ll_rank {
     uint64_t last_land_ps; /* Latest count or flag so far, and whose. */
     uint32_t last_source;
     uint32_t unpublished, unarrived; /* Groups to go. */
-    uint32_t rungs, flags, trains;   /* What its NIC was told of; what comes to it. */
-    struct ll_rung *rung;            /* In order, and so is flag. */
-    struct ll_flag *flag;
-    struct ll_train *train;
-    struct sim_resource_use *use; /* LL_USES of them. */
+    struct ll_rung *rung, *rung_end; /* What its NIC was told of, in order. */
+    struct ll_flag *flag, *flag_end;
+    struct ll_train *train, *train_end; /* What comes to it. */
+    struct sim_resource_use *use;       /* LL_USES of them. */
 };
 
 enum ll_use { LL_LINK_OUT, LL_LINK_IN, LL_NIC_OUT, LL_NIC_IN, LL_SMS, LL_QPS, LL_USES };
@@ -147,15 +145,18 @@ struct ll {
     uint64_t *job_ps;           /* [jobs_max] of a receive half. */
 };
 
+static inline uint64_t ll_later(uint64_t a_ps, uint64_t b_ps)
+{
+    return a_ps > b_ps ? a_ps : b_ps;
+}
+
 /* Pass one message through a NIC that sees it from first_ps on: the engine works on it, then
  * the wire, while the engine is at the next. Returns when the wire begins with it. */
 static inline uint64_t ll_nic_pass(struct ll_nic *nic, uint64_t engine_ps, uint64_t wire_ps,
                                    uint64_t first_ps)
 {
-    const uint64_t start_ps = first_ps > nic->engine_free_ps ? first_ps : nic->engine_free_ps;
-    nic->engine_free_ps = start_ps + engine_ps;
-    const uint64_t begin_ps =
-        nic->engine_free_ps > nic->wire_free_ps ? nic->engine_free_ps : nic->wire_free_ps;
+    nic->engine_free_ps = ll_later(first_ps, nic->engine_free_ps) + engine_ps;
+    const uint64_t begin_ps = ll_later(nic->engine_free_ps, nic->wire_free_ps);
     nic->wire_free_ps = begin_ps + wire_ps;
     return begin_ps;
 }
@@ -214,7 +215,7 @@ void ll_combine_event(struct ll *ll, const struct sim_event *event);
 void ll_combine_gather(struct ll *ll);
 void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps);
 
-/* sim/ll_receive.c: the receive half, if all is there; blocks of a rank's combine. */
+/* sim/ll_receive.c: the receive half, all of it being there; blocks of a rank's combine. */
 void ll_receive(struct ll *ll, uint32_t rank);
 uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank);
 
