@@ -21,10 +21,10 @@ static void init_groups(struct ll *ll)
                 ll->traffic->block_start + (uint64_t)owner * ll->local * ll->ranks + home;
             for (uint32_t e = 0; e < ll->local; e++, block += ll->ranks) {
                 const uint32_t rows = (uint32_t)(block[1] - block[0]);
-                *group++ = (struct ll_group){.rows = rows,
+                *group++ = (struct ll_group){.gate_ps = 0,
+                                             .rows = rows,
                                              .gates = dispatch ? rows + 1 : 1,
                                              .first_slot = (uint32_t)block[0],
-                                             .next = LL_NONE,
                                              .rank = (uint16_t)rank,
                                              .peer = (uint16_t)peer,
                                              .link_class = link_class};
@@ -207,11 +207,14 @@ static size_t lay_out(struct ll *ll, char *base)
     ll->rank = (struct ll_rank *)part(base, &at, ll->ranks, sizeof *ll->rank);
     ll->block = (struct ll_block *)part(base, &at, jobs, sizeof *ll->block);
     ll->group = (struct ll_group *)part(base, &at, groups, sizeof *ll->group);
-    ll->slot = (struct ll_slot *)part(base, &at, messages, sizeof *ll->slot);
     if (dispatch) {
+        ll->slot_depart_ps = (uint64_t *)part(base, &at, messages, sizeof(uint64_t));
+        ll->slot_land_ps = (uint64_t *)part(base, &at, messages, sizeof(uint64_t));
         ll->message_slot = (uint32_t *)part(base, &at, messages, sizeof(uint32_t));
         ll->arrival = (struct ll_arrival *)part(base, &at, groups, sizeof *ll->arrival);
     } else {
+        ll->slot_depart_ps = ll->timing->depart_ps;
+        ll->slot_land_ps = ll->timing->land_ps;
         ll->turn = (uint32_t *)part(base, &at, ll->jobs_max, sizeof *ll->turn);
     }
     for (uint32_t r = 0; r < ll->ranks; r++) {
@@ -332,10 +335,7 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
         return -1;
     }
     if (!ll.network) ll_nic_pass_all(&ll);
-    if (ll.direction == SIM_DISPATCH)
-        ll_dispatch_gather(&ll);
-    else
-        ll_combine_gather(&ll);
+    if (ll.direction == SIM_DISPATCH) ll_dispatch_gather(&ll);
     memset(timing->notify_ps, 0, ll.ranks * sizeof *timing->notify_ps);
     close_books(&ll);
     if (ll.network) ll_network_report(ll.network, timing);

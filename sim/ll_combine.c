@@ -47,17 +47,9 @@ static void spread_rows(struct ll *ll, uint32_t group, uint64_t from_ps, uint64_
     uint64_t at_ps = from_ps;
     for (uint64_t i = 0; i < rows; i++) {
         const uint64_t next_ps = from_ps + (to_ps - from_ps) * (i + 1) / rows;
-        ll->slot[first + i] = (struct ll_slot){at_ps, next_ps};
+        ll->slot_depart_ps[first + i] = at_ps;
+        ll->slot_land_ps[first + i] = next_ps;
         at_ps = next_ps;
-    }
-}
-
-/* Slots are messages. */
-void ll_combine_gather(struct ll *ll)
-{
-    for (uint64_t m = 0; m < ll->message_count; m++) {
-        ll->timing->depart_ps[m] = ll->slot[m].depart_ps;
-        ll->timing->land_ps[m] = ll->slot[m].land_ps;
     }
 }
 

@@ -93,7 +93,7 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
         const uint8_t link_class = ll->group[group[i]].link_class;
         uint64_t done_ps = stored_ps;
         if (link_class == SIM_LINK_NIC) {
-            b->stalled += ll_nic_post(ll, group[i], (uint32_t)(first + i), now_ps);
+            if (!ll_nic_post(ll, group[i], (uint32_t)(first + i), now_ps)) b->stalled++;
             done_ps = posted_ps;
         } else {
             ll->message_slot[first + i] = LL_NONE;
@@ -144,8 +144,8 @@ void ll_dispatch_gather(struct ll *ll)
     for (uint64_t m = 0; m < ll->message_count; m++) {
         const uint32_t slot = ll->message_slot[m];
         if (slot == LL_NONE) continue;
-        ll->timing->depart_ps[m] = ll->slot[slot].depart_ps;
-        ll->timing->land_ps[m] = ll->slot[slot].land_ps;
+        ll->timing->depart_ps[m] = ll->slot_depart_ps[slot];
+        ll->timing->land_ps[m] = ll->slot_land_ps[slot];
     }
 }
 

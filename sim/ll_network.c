@@ -159,7 +159,8 @@ static void send_first(struct ll *ll, uint32_t rank)
     const uint32_t index = ll->network->nic[rank].head;
     struct train *train = &ll->network->train[index];
     struct sim_resource_use *use = &r->use[LL_NIC_OUT];
-    struct ll_slot *slot = ll->slot + train->first_slot;
+    uint64_t *depart_ps = ll->slot_depart_ps + train->first_slot;
+    uint64_t *land_ps = ll->slot_land_ps + train->first_slot;
     const uint64_t rung_ps = train->at_ps;
     uint64_t first_ps = LL_NEVER;
 
@@ -167,13 +168,13 @@ static void send_first(struct ll *ll, uint32_t rank)
     hold(ll, rank, train);
     for (uint32_t i = 0; i < train->rows; i++) {
         if (i > 0) let_bursts_pass(ll, rank, true, rung_ps);
-        slot[i].depart_ps =
+        depart_ps[i] =
             ll_nic_pass(&r->nic_out, ll->machine->nic_message_ps, ll->row_nic_ps, rung_ps);
         /* Until it lands: when it is at the far NIC. */
-        slot[i].land_ps = cross(ll, rank, train, slot[i].depart_ps, ll->row_nic_ps, ll->row_bytes);
+        land_ps[i] = cross(ll, rank, train, depart_ps[i], ll->row_nic_ps, ll->row_bytes);
         if (i > 0) continue;
-        first_ps = slot[i].depart_ps;
-        train->arrive_ps = slot[i].land_ps;
+        first_ps = depart_ps[i];
+        train->arrive_ps = land_ps[i];
     }
     if (train->flag) {
         const uint64_t turn_ps = ll_nic_pass(&r->nic_out, ll->costs->nic_flag_ps, 0, rung_ps);
@@ -280,7 +281,7 @@ void ll_network_arrive(struct ll *ll, uint32_t index, uint64_t now_ps)
     struct ll_rank *to = &ll->rank[g->peer];
     struct sim_resource_use *use = &to->use[LL_NIC_IN];
     const uint64_t flight_ps = ll->machine->nic_flight_ps; /* Of acknowledgements. */
-    struct ll_slot *slot = ll->slot + train->first_slot;
+    uint64_t *land_ps = ll->slot_land_ps + train->first_slot;
     const uint64_t free_ps = to->nic_in.wire_free_ps;
 
     if (train->arrive_ps > now_ps) {
@@ -288,13 +289,11 @@ void ll_network_arrive(struct ll *ll, uint32_t index, uint64_t now_ps)
         return;
     }
     for (uint32_t i = 0; i < train->rows; i++) {
-        let_bursts_pass(ll, g->peer, false, slot[i].land_ps);
-        (void)ll_nic_pass(&to->nic_in, ll->machine->nic_message_ps, ll->row_nic_ps,
-                          slot[i].land_ps);
-        slot[i].land_ps = to->nic_in.wire_free_ps;
+        let_bursts_pass(ll, g->peer, false, land_ps[i]);
+        (void)ll_nic_pass(&to->nic_in, ll->machine->nic_message_ps, ll->row_nic_ps, land_ps[i]);
+        land_ps[i] = to->nic_in.wire_free_ps;
         if (credits)
-            sim_engine_schedule(ll->engine, slot[i].land_ps + flight_ps, LL_CREDIT, train->group,
-                                0);
+            sim_engine_schedule(ll->engine, land_ps[i] + flight_ps, LL_CREDIT, train->group, 0);
     }
     use->bytes += train->rows * ll->row_bytes;
     use->busy_ps += train->rows * ll->row_nic_ps;

@@ -28,14 +28,14 @@ static void ring(struct ll *ll, uint32_t group, uint32_t posted, uint64_t now_ps
     *r->rung_end++ = (struct ll_rung){at_nic_ps(ll, now_ps), group, first_slot};
 }
 
-uint32_t ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps)
+bool ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps)
 {
     struct ll_group *g = &ll->group[group];
     assert(message < ll->message_count && g->posted < g->rows);
-    if (ll->network) return !ll_network_post(ll, group, message, now_ps);
+    if (ll->network) return ll_network_post(ll, group, message, now_ps);
     ll->message_slot[message] = g->first_slot + g->posted++;
     if (g->posted % LL_DOORBELL == 0) ring(ll, group, g->posted, now_ps);
-    return 0;
+    return true;
 }
 
 uint32_t ll_nic_post_rows(struct ll *ll, uint32_t group, uint32_t from, uint32_t to,
@@ -160,12 +160,12 @@ static void arrive(struct ll *ll, uint32_t rank)
     for (uint32_t i = 0; i < trains; i++) {
         const struct ll_train *train = &r->train[sorted[i].train];
         const uint64_t first_ps = train->at_ps - flight_ps, engine_ps = train->engine_ps;
-        struct ll_slot *slot = ll->slot + train->first_slot;
         add_wait(&waits, train->rows, ll_later(nic.wire_free_ps, train->at_ps) - train->at_ps);
         for (uint32_t row = 0; row < train->rows; row++) {
             const uint64_t depart_ps = turn_ps(ll, engine_ps, first_ps, row);
             (void)ll_nic_pass(&nic, message_ps, wire_ps, depart_ps + flight_ps);
-            slot[row] = (struct ll_slot){depart_ps, nic.wire_free_ps};
+            ll->slot_depart_ps[train->first_slot + row] = depart_ps;
+            ll->slot_land_ps[train->first_slot + row] = nic.wire_free_ps;
         }
         if (!train->flag) continue;
         const uint64_t flag_ps = flag_turn_ps(ll, engine_ps, first_ps, train->rows) + flight_ps;

@@ -35,12 +35,14 @@ enum ll_event {
 
 /* A sender's group with its queue pair. */
 struct ll_group {
-    uint64_t gate_ps; /* Dispatch: the latest of what it waited for so far. */
+    union {
+        uint64_t gate_ps; /* Dispatch: the latest of what it waited for so far. */
+        uint32_t next;    /* Combine: of as many rows, on the same rank. */
+    };
     uint32_t rows;
     uint32_t gates;      /* What a publish still waits for. */
     uint32_t first_slot; /* Of rows slots, in the order of posts. */
     uint32_t posted;     /* Every LL_DOORBELL-th rings. */
-    uint32_t next;       /* Combine: of as many rows, on the same rank. */
     uint16_t rank, peer; /* Whose it is, and where it leads. */
     uint8_t link_class;  /* enum sim_link_class */
 };
@@ -71,10 +73,6 @@ struct ll_train {
 struct ll_turn { /* Of a train at its receiver. */
     uint64_t at_ps;
     uint32_t train;
-};
-
-struct ll_slot { /* A row by NIC: its turn on the sender's wire, and when it lands. */
-    uint64_t depart_ps, land_ps;
 };
 
 struct ll_arrival { /* A count, at the receiver. */
@@ -111,7 +109,7 @@ struct ll_block {       /* A block walks tokens b, b + grid, ...; combine uses t
     uint64_t issued_ps; /* The token's sends began. */
     uint64_t done_ps;   /* The latest of its sends so far. */
     uint32_t next;      /* Dispatch: a block at the same point, or LL_NONE. */
-    uint32_t stalled;   /* Sends that wait for a queue pair. */
+    uint16_t stalled;   /* Sends that wait for a queue pair. */
     bool linked;        /* Its stores are on the NVLink port. */
 };
 
@@ -135,7 +133,9 @@ struct ll {
     struct ll_rank *rank;
     struct ll_group *group; /* [R x E] by sender */
     struct ll_block *block; /* [R x jobs_max] */
-    struct ll_slot *slot; /* [messages] numbered like the receiver's rows: in combine, messages. */
+    /* Rows by NIC, in slots numbered like the receiver's rows: their turn on the sender's wire, and
+     * when they land. In combine a slot is a message, and these are the timing's. */
+    uint64_t *slot_depart_ps, *slot_land_ps;
     uint32_t *message_slot; /* Dispatch: [messages]; LL_NONE where it did not go by NIC. */
     struct ll_turn *turns;  /* [2][trains_most] */
     uint32_t trains_most;   /* That a rank receives, at most. */
@@ -182,7 +182,7 @@ uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t l
 
 /* sim/ll_nic.c. Post rows on their group's queue pair: how many must wait for a slot. A message
  * of dispatch, or rows from..to - 1 of a group in combine. */
-uint32_t ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps);
+bool ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps);
 uint32_t ll_nic_post_rows(struct ll *ll, uint32_t group, uint32_t from, uint32_t to,
                           uint64_t now_ps);
 void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps);
@@ -212,7 +212,6 @@ void ll_dispatch_event(struct ll *ll, const struct sim_event *event);
 void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps);
 void ll_dispatch_gather(struct ll *ll);
 void ll_combine_event(struct ll *ll, const struct sim_event *event);
-void ll_combine_gather(struct ll *ll);
 void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps);
 
 /* sim/ll_receive.c: the receive half, all of it being there; blocks of a rank's combine. */
