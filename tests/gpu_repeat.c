@@ -89,7 +89,8 @@ START_TEST(twenty_repeats_placed_otherwise_each_time_are_one_digest)
         make_layer(eps[_i % EPS], modes[_i / EPS % MODES], recipes[_i / EPS / MODES], "standin");
     const uint64_t expected = play(&layer, sim_backend_ref(), NULL);
 
-    for (uint32_t i = 0; i < (test_quick() ? QUICK_REPEATS : REPEATS); i++) {
+    /* The least: one repeat on each transport. */
+    for (uint32_t i = 0; i < (test_quick() ? QUICK_REPEATS : REPEATS); i += test_least() ? 2 : 1) {
         struct sim_backend_place place = test_gpu_place((int)i % test_gpu_places());
         place.transport = i / 2 % 2 == 0 ? SIM_TRANSPORT_DIRECT : SIM_TRANSPORT_DRIVEN;
         place.sms = sms[i % 5];
@@ -112,10 +113,19 @@ static uint64_t run_digest(const char *mode, const char *backend, const char *tr
     static struct sim_summary summary; /* Large. */
     char gpus[16];
     snprintf(gpus, sizeof gpus, "%u", strcmp(backend, "cuda") == 0 ? test_gpu_count() : 1);
-    const char *const options[][2] = {
-        {"model", "olmoe-1b-7b"}, {"ep", "8"},    {"mode", mode},       {"tokens", "16"},
-        {"layers", "6"},          {"steps", "3"}, {"backend", backend}, {"threads", threads},
-        {"transport", transport}, {"gpus", gpus}, {"mapping", mapping}, {NULL, NULL}};
+    const bool least = test_least();
+    const char *const options[][2] = {{"model", "olmoe-1b-7b"},
+                                      {"ep", least ? "2" : "8"},
+                                      {"mode", mode},
+                                      {"tokens", least ? "2" : "16"},
+                                      {"layers", least ? "2" : "6"},
+                                      {"steps", least ? "1" : "3"},
+                                      {"backend", backend},
+                                      {"threads", threads},
+                                      {"transport", transport},
+                                      {"gpus", gpus},
+                                      {"mapping", mapping},
+                                      {NULL, NULL}};
     const struct sim_backend_ops *ops = NULL;
     struct sim_plan *plan = make_plan(options);
     struct sim_source *source = sim_source_open(&plan->settings, err, sizeof err);
@@ -142,7 +152,7 @@ START_TEST(layers_in_flight_on_all_gpus_do_not_disturb_each_other)
                                             {"direct", "blocks", "4"},
                                             {"direct", "round-robin", "3"},
                                             {"direct", "blocks", "1"}};
-    for (size_t i = 0; i < sizeof placed / sizeof placed[0]; i++)
+    for (size_t i = 0; i < sizeof placed / sizeof placed[0]; i += test_least() ? 2 : 1)
         ck_assert_msg(run_digest(mode, "cuda", placed[i][0], placed[i][1], placed[i][2]) ==
                           expected,
                       "%s, %s, %s, %s threads", mode, placed[i][0], placed[i][1], placed[i][2]);

@@ -93,6 +93,12 @@ bool test_quick(void)
     return getenv("EPSIM_QUICK") != NULL;
 }
 
+bool test_least(void)
+{
+    const char *quick = getenv("EPSIM_QUICK");
+    return quick != NULL && strcmp(quick, "2") == 0;
+}
+
 /* A forked test can tell the runner nothing but pass or fail, so the reason travels in a
  * file. One write of one line: tests of several processes may append at once. */
 void test_skip_named(const char *test, const char *reason)

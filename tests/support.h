@@ -36,8 +36,10 @@ const char *test_epsim(void);
 #define test_skip(reason) test_skip_named(__func__, reason)
 void test_skip_named(const char *test, const char *reason);
 
-/* Is this the quick set (sanitizers, valgrind)? Long loops take fewer rounds then. */
+/* Is this the quick set (sanitizers, valgrind; EPSIM_QUICK=1)? Long loops take fewer rounds then.
+ * least (EPSIM_QUICK=2): each kernel once or twice, for tools that cost seconds a launch. */
 bool test_quick(void);
+bool test_least(void);
 
 /* A new empty folder, removed with all it holds when the test's process ends. */
 const char *test_temp_dir(void);

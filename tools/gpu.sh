@@ -3,18 +3,22 @@
 #
 # usage: tools/gpu.sh pack DIR       here: build with STATIC=1, copy programs and data into DIR
 #        tools/gpu.sh run DIR [OUT]  there: run what DIR holds; records and logs go to OUT
+#        tools/gpu.sh plugin DIR     build the CUDA kernel of sim/plugins.md as the page says
 #
-# STEPS names the parts to run, of: tests golden jobs faults bench record sanitize (all but the
-# last). record writes OUT/gpu_h200.csv, which belongs into tests/golden; on one GPU it lacks the
-# line of the main job on two.
+# STEPS names the parts to run, of: tests golden jobs faults plugin bench record sanitize (all but
+# the last). plugin builds the page's plugin there (needs gcc and nvcc) and checks it. record writes
+# OUT/gpu_h200.csv, which belongs into tests/golden; on one GPU it lacks the line of the main job on
+# two. sanitize takes the suites named by SUITES (all), each for LIMIT_S seconds at most (240), with
+# EPSIM_QUICK=1, the quick set; under racecheck exchange and repeat, which launch thousands of
+# kernels in it, with EPSIM_QUICK=2: every kernel once or twice.
 #
 # The GPU's machine need not have what the build needs. Every program runs under a time limit; the
 # exit status is 1 if any step failed, and the last lines list the steps with their seconds.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 mode=${1:-} dir=${2:-}
-if [ -z "$dir" ] || { [ "$mode" != pack ] && [ "$mode" != run ]; }; then
-    sed -n '4,5s/^# //p' "$0" >&2
+if [ -z "$dir" ] || ! [[ "$mode" =~ ^(pack|run|plugin)$ ]]; then
+    sed -n '4,6s/^# //p' tools/gpu.sh >&2
     exit 2
 fi
 
@@ -33,6 +37,20 @@ if [ "$mode" = pack ]; then
     rm -r "${dir:?}"/{epsim,test-gpu,lib} # Half the size: it has to travel.
     du -sh "$dir"
     exit 0
+fi
+
+if [ "$mode" = plugin ]; then # Word for word, in a folder with what `make install` would give.
+    mkdir -p "$dir/include" && dir=$(realpath "$dir") || exit 2
+    ln -sfn "$PWD" "$dir/include/epsim"
+    sed -e "s|@PREFIX@|$dir|" -e 's|@VERSION@|0|' tools/epsim_ref.pc.in >"$dir/epsim_ref.pc"
+    cp tests/plugin_example.c "$dir/"
+    awk '/^```/ {on = $0 == "```cuda"; next} on' sim/plugins.md >"$dir/mine.cu"
+    grep -e '^gcc .*-Dsim_backend_v1' -e '^nvcc .* mine\.cu' sim/plugins.md >"$dir/make.sh"
+    [ "$(wc -l <"$dir/make.sh")" = 2 ] || exit 1
+    # On a machine without pkg-config: what it would print.
+    hash pkg-config 2>/dev/null ||
+        sed -i "s|\$(pkg-config [^)]*)|-I$dir/include/epsim|" "$dir/make.sh"
+    cd "$dir" && PKG_CONFIG_PATH=$dir exec bash -ex ./make.sh
 fi
 
 out=${3:-$dir/out}
@@ -161,21 +179,31 @@ if wanted record; then
         --routing "${trace[0]}" --offsets "${trace[2]}"
     step recorded 300 "$epsim" verify --recorded "$out/gpu_h200.csv"
 fi
+if wanted plugin; then
+    mine=$(realpath "$dir")/plugin
+    show=12 step plugin-build 120 tools/gpu.sh plugin "$mine"
+    for golden in tests/golden "$dir/golden"; do
+        step "plugin-$(basename "$(dirname "$golden")")" 120 \
+            "$epsim" verify --golden "$golden" --backend "$mine/mine.so"
+    done
+    step plugin-cases 300 "$epsim" verify --cases --backend "$mine/mine.so"
+fi
 sanitize() # sanitize SUITE TOOL...: in the background; the verdict goes to OUT/NAME.verdict
 {
     local name=$2-$1
-    timeout -k 10 240 compute-sanitizer --tool "$2" "${@:3}" --error-exitcode 9 \
+    timeout -k 10 "${LIMIT_S:-240}" compute-sanitizer --tool "$2" "${@:3}" --error-exitcode 9 \
         "$dir/test-gpu" "$1" >"$out/$name.log" 2>&1
     echo "$name status $?: $(grep -h 'Checks:\|SUMMARY' "$out/$name.log" | tr '\n' ' ')" \
         >"$out/$name.verdict"
 }
 if wanted sanitize; then # Slow and mostly on the host: all at once.
-    export EPSIM_QUICK=1
-    for suite in quantise layout internode router expert grouped exchange faults repeat \
-        direct_ll direct_normal; do
+    for suite in ${SUITES:-quantise layout internode router expert grouped exchange faults repeat \
+        direct_ll direct_normal}; do
         # Enabling a peer a second time is an answer there, not an error.
-        sanitize $suite memcheck --report-api-errors no &
-        sanitize $suite racecheck &
+        EPSIM_QUICK=1 sanitize "$suite" memcheck --report-api-errors no &
+        quick=1
+        [ "$suite" = exchange ] || [ "$suite" = repeat ] && quick=2
+        EPSIM_QUICK=$quick sanitize "$suite" racecheck &
     done
     wait
     cat "$out"/*.verdict
