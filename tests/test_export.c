@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "tests/db_support.h"
+#include "traces/export_perfetto.h"
 
 Suite *export_suite(void);
 
@@ -279,6 +280,103 @@ START_TEST(a_damaged_run_is_one_line)
 }
 END_TEST
 
+/* Steps 0 to 2 of layers 0 and 1, four spans each. */
+static const char *write_steps(const char *folder)
+{
+    const char *path = test_join(folder, "steps.db");
+    struct trace_db *db = db_open(path);
+    db_begin(db);
+    for (uint64_t s = 0; s < 3; s++) {
+        for (uint32_t i = 0; i < 8; i++) {
+            const uint64_t start_ps = 1000000 * (8 * s + i);
+            const struct trace_span span = {
+                s, i / 4, i % 4, "comm", "dispatch", start_ps, start_ps + 1000000, 1, 1};
+            DB_OK(trace_db_span(db, &span, err, sizeof err));
+        }
+        const struct trace_step step = {s, 8000000 * s, 8000000 * (s + 1), 16};
+        DB_OK(trace_db_step(db, &step, err, sizeof err));
+    }
+    DB_OK(trace_db_step_done(db, 2, err, sizeof err));
+    DB_OK(trace_db_end_run(db, "0123456789abcdef", err, sizeof err));
+    trace_db_close(db);
+    return path;
+}
+
+/* What of 24 spans is exported, and where the rest begins, by choice. */
+static const struct {
+    struct trace_export_choice choice;
+    uint64_t spans;
+    const char *rest; /* "": nothing is left out. */
+} PARTS[] = {
+    {{0, -1, 0}, 24, ""},                 /* No limit. */
+    {{0, -1, 24}, 24, ""},                /* All fit. */
+    {{0, -1, 23}, 20, "step 2, layer 1"}, /* Whole layers alone. */
+    {{0, -1, 16}, 16, "step 2"},          /* A whole step is not begun. */
+    {{0, -1, 1}, 4, "step 0, layer 1"},   /* The first layer, whatever it has. */
+    {{1, 1, 1}, 8, ""},                   /* Steps that were chosen have no limit. */
+    {{2, 99, 1}, 8, ""},
+};
+
+START_TEST(a_long_run_is_exported_in_part)
+{
+    const char *folder = test_temp_dir(), *path = test_join(folder, "part.json");
+    struct trace_reader *reader = trace_reader_open(write_steps(folder), err, sizeof err);
+    struct trace_perfetto_counts counts;
+    char end[64] = "";
+    ck_assert_msg(reader != NULL, "%s", err);
+    DB_OK(trace_export_perfetto(reader, &PARTS[_i].choice, path, &counts, err, sizeof err));
+    trace_reader_close(reader);
+    ck_assert_uint_eq(counts.spans, PARTS[_i].spans);
+    if (trace_export_part_cut(&counts.part)) trace_export_part_end(&counts.part, end);
+    ck_assert_str_eq(end, PARTS[_i].rest);
+    json_t *json = load(path);
+    const json_t *left_out = json_object_get(json_object_get(json, "otherData"), "left out");
+    ck_assert_str_eq(json_string_value(left_out),
+                     end[0] != '\0' ? test_format("from %s on", end) : "");
+    /* Step 2's own slice is there when any of its layers is. */
+    ck_assert_int_eq(find(json, "X", "step 2", 0) != NULL,
+                     _i == 0 || _i == 1 || _i == 2 || _i == 6);
+    ck_assert_int_eq(find(json, "X", "step 0", 0) != NULL, _i < 5);
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(steps_are_chosen_and_the_rest_is_said_to_be_left_out)
+{
+    const char *folder = test_temp_dir(), *db = write_steps(folder),
+               *path = test_join(folder, "part.json");
+    struct test_output output;
+    TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path, "--steps", "1");
+    ck_assert_str_eq(output.out,
+                     test_format("8 spans, 0 counter values, 0 flows written to %s\n", path));
+    TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path, "--steps", "1-2", "--json");
+    json_t *json = json_loads(output.out, 0, NULL);
+    ck_assert_int_eq(number_of(json, "spans"), 16);
+    ck_assert(json_is_null(json_object_get(json, "left_out_from")));
+    json_decref(json);
+    TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path, "--steps", "3-4");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "#1: spans of steps 0 to 2, none of those chosen\n"));
+    TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path, "--steps", "2-1");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "--steps: must be N (the first N) or A-B"));
+
+    db_execute(db, "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < "
+                   "199999) INSERT INTO span SELECT 1, 1, 2, 0, 'comm', 'more', 0, 0, 0, 0 FROM n");
+    TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path);
+    ck_assert_msg(strstr(output.out, "left out: from step 1, layer 2 on, beyond 200000 rows; "
+                                     "--steps A-B chooses") != NULL,
+                  "%s", output.out);
+    TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path, "--json");
+    json = json_loads(output.out, 0, NULL);
+    ck_assert_int_eq(number_of(json, "spans"), 16);
+    const json_t *from = json_object_get(json, "left_out_from");
+    ck_assert_int_eq(number_of(from, "step"), 1);
+    ck_assert_int_eq(number_of(from, "layer"), 2);
+    json_decref(json);
+}
+END_TEST
+
 START_TEST(the_database_itself_is_not_overwritten)
 {
     const char *db = write_run(test_temp_dir());
@@ -316,6 +414,8 @@ Suite *export_suite(void)
     tcase_add_test(tests, a_real_run_keeps_the_rules_of_the_format);
     tcase_add_test(tests, a_run_without_spans_is_refused_and_the_target_kept);
     tcase_add_loop_test(tests, a_damaged_run_is_one_line, 0, sizeof DAMAGES / sizeof DAMAGES[0]);
+    tcase_add_loop_test(tests, a_long_run_is_exported_in_part, 0, sizeof PARTS / sizeof PARTS[0]);
+    tcase_add_test(tests, steps_are_chosen_and_the_rest_is_said_to_be_left_out);
     tcase_add_test(tests, the_database_itself_is_not_overwritten);
     tcase_add_test(tests, misuse_is_one_line);
     suite_add_tcase(suite, tests);

@@ -26,6 +26,13 @@ int trace_cursor_advance(struct trace_cursor *cursor)
 int trace_cursor_open(struct trace_cursor *cursor, struct trace_reader *reader, const char *table,
                       const char *sql, char *err, size_t err_len)
 {
+    return trace_cursor_open_with(cursor, reader, table, sql, NULL, 0, err, err_len);
+}
+
+int trace_cursor_open_with(struct trace_cursor *cursor, struct trace_reader *reader,
+                           const char *table, const char *sql, const int64_t *more, int count,
+                           char *err, size_t err_len)
+{
     memset(cursor, 0, sizeof *cursor);
     cursor->reader = reader;
     cursor->table = table;
@@ -34,6 +41,7 @@ int trace_cursor_open(struct trace_cursor *cursor, struct trace_reader *reader, 
     cursor->statement = trace_reader_prepare(reader, sql, err, err_len);
     if (cursor->statement == NULL) return -1;
     sqlite3_bind_int64(cursor->statement, 1, (sqlite3_int64)trace_reader_run(reader)->run);
+    for (int i = 0; i < count; i++) sqlite3_bind_int64(cursor->statement, 2 + i, more[i]);
     return trace_cursor_advance(cursor);
 }
 

@@ -32,6 +32,10 @@ struct trace_cursor {
  * are step and layer. 0 or -1; close it in either case. */
 int trace_cursor_open(struct trace_cursor *cursor, struct trace_reader *reader, const char *table,
                       const char *sql, char *err, size_t err_len);
+/* The same, with more numbers for ?2 and so on. */
+int trace_cursor_open_with(struct trace_cursor *cursor, struct trace_reader *reader,
+                           const char *table, const char *sql, const int64_t *more, int count,
+                           char *err, size_t err_len);
 void trace_cursor_close(struct trace_cursor *cursor); /* Safe on a zeroed struct. */
 
 int trace_cursor_advance(struct trace_cursor *cursor); /* It must not have ended. */

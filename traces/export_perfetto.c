@@ -225,6 +225,9 @@ static int export_messages(struct exporter *exporter, int64_t step, int64_t laye
 
 /* --- counters ------------------------------------------------------------------------------ */
 
+/* Of the part that is exported: ?2 to ?5 are its first and last step, and where it ends. */
+#define IN_PART "step BETWEEN ?2 AND ?3 AND (step, ifnull(layer, -1)) < (?4, ?5) "
+
 /* What a counter's value changes by, and when. SQLite sorts it, on disk where it is much. Columns
  * behind the first two: the counter ("rank3.NAME"), the instant, and as many changes as units. */
 struct series {
@@ -238,7 +241,7 @@ struct series {
 static const struct series SERIES[] = {
     {"resource_use",
      "WITH times AS MATERIALIZED (SELECT step, layer, op, min(start_ps) AS first_ps, "
-     "max(end_ps) AS last_ps FROM span WHERE run = ?1 GROUP BY step, layer, op), "
+     "max(end_ps) AS last_ps FROM span WHERE run = ?1 AND " IN_PART "GROUP BY step, layer, op), "
      "uses AS MATERIALIZED (SELECT resource || ' ' || u.op AS name, first_ps, last_ps, "
      "CAST(round(bytes * 1e6 / (last_ps - first_ps)) AS INTEGER) AS rate, "
      "CAST(round(busy_ps * 1e5 / (last_ps - first_ps)) AS INTEGER) AS busy "
@@ -253,9 +256,9 @@ static const struct series SERIES[] = {
     {"message",
      "SELECT 0, 0, name, at_ps, sum(change) FROM ("
      "SELECT 'rank' || src_rank || '.' || link_class AS name, send_ps AS at_ps, bytes AS change "
-     "FROM message WHERE run = ?1 AND link_class <> 'local' UNION ALL "
+     "FROM message WHERE run = ?1 AND link_class <> 'local' AND " IN_PART "UNION ALL "
      "SELECT 'rank' || src_rank || '.' || link_class, land_ps, -bytes "
-     "FROM message WHERE run = ?1 AND link_class <> 'local') "
+     "FROM message WHERE run = ?1 AND link_class <> 'local' AND " IN_PART ") "
      "GROUP BY name, at_ps ORDER BY name, at_ps",
      {"bytes in flight", NULL},
      1,
@@ -295,13 +298,21 @@ static int export_change(struct exporter *exporter, const struct trace_cursor *c
     return 0;
 }
 
+static int open_part(const struct exporter *exporter, struct trace_cursor *cursor,
+                     const char *table, const char *sql)
+{
+    const struct trace_export_part *part = &exporter->counts.part;
+    const int64_t more[4] = {part->first_step, part->last_step, part->end_step, part->end_layer};
+    return trace_cursor_open_with(cursor, exporter->reader, table, sql, more, 4, exporter->err,
+                                  exporter->err_len);
+}
+
 static int export_series(struct exporter *exporter, const struct series *series)
 {
     struct trace_cursor cursor;
     struct trace_name before = {""};
     int64_t values[2] = {0, 0};
-    int status = trace_cursor_open(&cursor, exporter->reader, series->table, series->sql,
-                                   exporter->err, exporter->err_len);
+    int status = open_part(exporter, &cursor, series->table, series->sql);
 
     while (status == 0 && !cursor.ended && !exporter->events.failed) {
         const struct trace_name name = trace_cursor_name(&cursor, 2);
@@ -323,11 +334,9 @@ static int export_steps(struct exporter *exporter)
 
     trace_events_process(&exporter->events, RUN_PROCESS, "run", -1);
     trace_events_thread(&exporter->events, RUN_PROCESS, 1, "steps");
-    status =
-        trace_cursor_open(&cursor, exporter->reader, "step",
-                          "SELECT step, NULL, start_ps, end_ps, tokens FROM step WHERE run = ?1 "
-                          "ORDER BY step",
-                          exporter->err, exporter->err_len);
+    status = open_part(exporter, &cursor, "step",
+                       "SELECT step, NULL, start_ps, end_ps, tokens FROM step WHERE run = ?1 AND "
+                       "step BETWEEN ?2 AND ?3 AND (step, -1) < (?4, ?5) ORDER BY step");
     while (status == 0 && !cursor.ended) {
         uint64_t start_ps = 0, end_ps = 0, tokens = 0;
         char name[32], arguments[64];
@@ -365,23 +374,15 @@ static int export_layers(struct exporter *exporter)
 {
     int64_t step = 0, layer = 0;
 
-    if (trace_cursor_open(
-            &exporter->spans, exporter->reader, "span",
-            "SELECT step, layer, rank, stream, op, start_ps, end_ps, bytes, rows FROM span "
-            "WHERE run = ?1 ORDER BY step, layer, rank, stream, start_ps, end_ps",
-            exporter->err, exporter->err_len) != 0 ||
-        trace_cursor_open(
-            &exporter->messages, exporter->reader, "message",
-            "SELECT step, layer, op, src_rank, dst_rank, link_class, bytes, rows, send_ps, "
-            "land_ps FROM message WHERE run = ?1 AND link_class <> 'local' "
-            "ORDER BY step, layer",
-            exporter->err, exporter->err_len) != 0)
+    if (open_part(exporter, &exporter->spans, "span",
+                  "SELECT step, layer, rank, stream, op, start_ps, end_ps, bytes, rows FROM span "
+                  "WHERE run = ?1 AND " IN_PART
+                  "ORDER BY step, layer, rank, stream, start_ps, end_ps") != 0 ||
+        open_part(exporter, &exporter->messages, "message",
+                  "SELECT step, layer, op, src_rank, dst_rank, link_class, bytes, rows, send_ps, "
+                  "land_ps FROM message WHERE run = ?1 AND link_class <> 'local' AND " IN_PART
+                  "ORDER BY step, layer") != 0)
         return -1;
-    if (exporter->spans.ended)
-        return trace_fail(
-            exporter->err, exporter->err_len,
-            "%s#%" PRIu64 ": has no spans: record the run with detail span or message",
-            trace_reader_path(exporter->reader), trace_reader_run(exporter->reader)->run);
     while (!exporter->events.failed && next_layer(exporter, &step, &layer))
         if (export_spans(exporter, step, layer) != 0 || export_messages(exporter, step, layer) != 0)
             return -1;
@@ -393,13 +394,16 @@ static int end_document(struct exporter *exporter)
     const struct trace_run_info *run = trace_reader_run(exporter->reader);
     const struct trace_name version = trace_name_clean((const unsigned char *)run->tool_version);
     const struct trace_name digest = trace_name_clean((const unsigned char *)run->digest);
-    char metadata[512];
+    char metadata[640], end[64] = "";
+    if (trace_export_part_cut(&exporter->counts.part))
+        trace_export_part_end(&exporter->counts.part, end);
     snprintf(metadata, sizeof metadata,
              "\"program\":\"%s\",\"times\":\"modelled\",\"seed\":\"%" PRIu64
              "\",\"digest\":\"%s\",\"run\":\"%" PRIu64 "\",\"complete\":\"%s\","
-             "\"messages without flow\":\"%" PRIu64 "\"",
+             "\"messages without flow\":\"%" PRIu64 "\",\"left out\":\"%s%s%s\"",
              version.text, run->seed, digest.text, run->run, run->complete ? "yes" : "no",
-             exporter->counts.flows_skipped);
+             exporter->counts.flows_skipped, end[0] != '\0' ? "from " : "", end,
+             end[0] != '\0' ? " on" : "");
     return trace_events_end(&exporter->events, metadata);
 }
 
@@ -411,8 +415,9 @@ static bool same_file(const char *a, const char *b)
            status[0].st_dev == status[1].st_dev && status[0].st_ino == status[1].st_ino;
 }
 
-int trace_export_perfetto(struct trace_reader *reader, const char *path,
-                          struct trace_perfetto_counts *counts, char *err, size_t err_len)
+int trace_export_perfetto(struct trace_reader *reader, const struct trace_export_choice *choice,
+                          const char *path, struct trace_perfetto_counts *counts, char *err,
+                          size_t err_len)
 {
     struct exporter exporter;
     struct trace_output *output = NULL;
@@ -421,9 +426,10 @@ int trace_export_perfetto(struct trace_reader *reader, const char *path,
     assert(reader != NULL && path != NULL && counts != NULL);
     if (same_file(trace_reader_path(reader), path))
         return trace_fail(err, err_len, "%s: is the database itself: name another file", path);
+    memset(&exporter, 0, sizeof exporter);
+    if (trace_export_part_find(reader, choice, &exporter.counts.part, err, err_len) != 0) return -1;
     output = trace_output_open(path, err, err_len);
     if (output == NULL) return -2;
-    memset(&exporter, 0, sizeof exporter);
     exporter.reader = reader;
     exporter.err = err;
     exporter.err_len = err_len;

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "traces/db_read.h"
+#include "traces/export_part.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,14 +25,17 @@ struct trace_perfetto_counts {
     uint64_t spans;
     uint64_t counters; /* Counter values. */
     uint64_t flows;    /* Pairs. */
+    struct trace_export_part part;
     uint64_t
         flows_skipped; /* Messages that leave outside of their rank's span, or land behind it. */
 };
 
-/* Write the reader's run to path, replaced by rename. 0; -1 with err when the run cannot be
- * shown (broken, or recorded without spans); -2 with err when the file cannot be written. */
-int trace_export_perfetto(struct trace_reader *reader, const char *path,
-                          struct trace_perfetto_counts *counts, char *err, size_t err_len);
+/* Write the chosen part of the reader's run to path, replaced by rename. 0; -1 with err when the
+ * run cannot be shown (broken, recorded without spans, or none in the steps chosen); -2 with err
+ * when the file cannot be written. */
+int trace_export_perfetto(struct trace_reader *reader, const struct trace_export_choice *choice,
+                          const char *path, struct trace_perfetto_counts *counts, char *err,
+                          size_t err_len);
 
 #ifdef __cplusplus
 }
