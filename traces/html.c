@@ -69,6 +69,25 @@ void trace_html_section(struct trace_html *html, const char *heading, const char
 
 /* --- quantities ---------------------------------------------------------------------------- */
 
+void trace_html_table(struct trace_html *html, const char *columns)
+{
+    assert(columns[0] != '\0');
+    trace_html_put(html, "<div class=\"wide\"><table>\n<tr>");
+    for (const char *at = columns; *at != '\0';) {
+        const bool numbers = *at == '>';
+        const char *name = at + numbers;
+        const size_t length = strcspn(name, "|");
+        trace_html_put(html, "<th%s>%.*s</th>", numbers ? " class=\"n\"" : "", (int)length, name);
+        at = name + length + (name[length] == '|');
+    }
+    trace_html_put(html, "</tr>\n");
+}
+
+void trace_html_table_end(struct trace_html *html)
+{
+    trace_html_put(html, "</table></div>\n");
+}
+
 void trace_html_time_cell(struct trace_html *html, uint64_t time_ps)
 {
     if (time_ps < UINT64_C(10000000000))

@@ -39,6 +39,11 @@ void trace_html_bytes_cell(struct trace_html *html, uint64_t bytes);
 void trace_html_count_cell(struct trace_html *html, uint64_t count);
 void trace_html_text_cell(struct trace_html *html, const char *text);
 
+/* A table's head, from the names of its columns: "a|>b", where '>' is one of numbers. Rows follow,
+ * from "<tr>" to "</tr>", and the end. */
+void trace_html_table(struct trace_html *html, const char *columns);
+void trace_html_table_end(struct trace_html *html);
+
 /* "<section>" with a heading and a sentence on what is seen; close it with "</section>". */
 void trace_html_section(struct trace_html *html, const char *heading, const char *explanation);
 

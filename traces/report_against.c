@@ -29,9 +29,7 @@ static void put_settings(struct report *report, struct trace_reader *other)
     {
         const json_t *there = json_object_get(b, name);
         if (there != NULL && json_equal(value, there)) continue;
-        if (!any)
-            trace_html_put(html, "<div class=\"wide\"><table>\n<tr><th>setting<th>this run<th>the "
-                                 "other</tr>\n");
+        if (!any) trace_html_table(html, "setting|this run|the other");
         any = true;
         trace_html_put(html, "<tr>");
         trace_html_text_cell(html, name);
@@ -39,7 +37,10 @@ static void put_settings(struct report *report, struct trace_reader *other)
         put_value(html, there);
         trace_html_put(html, "</tr>\n");
     }
-    trace_html_put(html, any ? "</table></div>\n" : "<p>The settings are the same.</p>\n");
+    if (any)
+        trace_html_table_end(html);
+    else
+        trace_html_put(html, "<p>The settings are the same.</p>\n");
     json_decref(a);
     json_decref(b);
 }
@@ -72,9 +73,7 @@ static int put_times(struct report *report, struct trace_reader *other)
         free(a);
         return -1;
     }
-    trace_html_put(html,
-                   "<div class=\"wide\"><table>\n<tr><th>operation<th class=\"n\">this run<th "
-                   "class=\"n\">the other<th class=\"n\">other / this</tr>\n");
+    trace_html_table(html, "operation|>this run|>the other|>other / this");
     for (uint32_t i = 0; i < report->op_count; i++) {
         const uint64_t mine_ps = mean_of(a, count_a, &report->ops[i]);
         const uint64_t theirs_ps = mean_of(b, count_b, &report->ops[i]);
@@ -88,7 +87,7 @@ static int put_times(struct report *report, struct trace_reader *other)
         else
             trace_html_put(html, "<td class=\"n\">-</td></tr>\n");
     }
-    trace_html_put(html, "</table></div>\n");
+    trace_html_table_end(html);
     free(a);
     free(b);
     return 0;
@@ -126,7 +125,7 @@ static void put_total(struct trace_html *html, const struct trace_total *mine,
 
 /* Both lists are sorted, so they are walked side by side; what is 0 on both sides is left out. */
 static int put_totals(struct report *report, struct trace_reader *other, enum trace_totals what,
-                      const char *heading)
+                      const char *columns)
 {
     struct trace_total *a = NULL, *b = NULL;
     size_t count_a = 0, count_b = 0, i = 0, j = 0;
@@ -137,12 +136,7 @@ static int put_totals(struct report *report, struct trace_reader *other, enum tr
         free(a);
         return -1;
     }
-    if (count_a + count_b > 0)
-        trace_html_put(&report->html,
-                       "<div class=\"wide\"><table>\n<tr><th>operation</th><th>%s</th><th "
-                       "class=\"n\">this run</th><th class=\"n\">the other</th><th class=\"n\">"
-                       "other / this</th></tr>\n",
-                       heading);
+    if (count_a + count_b > 0) trace_html_table(&report->html, columns);
     while (i < count_a || j < count_b) {
         const int order = i == count_a ? 1 : j == count_b ? -1 : compare_totals(&a[i], &b[j]);
         const struct trace_total *mine = order <= 0 ? &a[i++] : NULL;
@@ -150,7 +144,7 @@ static int put_totals(struct report *report, struct trace_reader *other, enum tr
         if ((mine != NULL && mine->ps != 0) || (theirs != NULL && theirs->ps != 0))
             put_total(&report->html, mine, theirs);
     }
-    if (count_a + count_b > 0) trace_html_put(&report->html, "</table></div>\n");
+    if (count_a + count_b > 0) trace_html_table_end(&report->html);
     free(a);
     free(b);
     return 0;
@@ -196,8 +190,11 @@ int report_against(struct report *report, struct trace_reader *other)
     trace_html_put(&report->html, "</code></p>\n");
     put_settings(report, other);
     if (put_times(report, other) != 0 ||
-        put_totals(report, other, TRACE_TOTALS_RESOURCE, "resource of the busiest rank") != 0 ||
-        put_totals(report, other, TRACE_TOTALS_PART, "part of the time") != 0 ||
+        put_totals(report, other, TRACE_TOTALS_RESOURCE,
+                   "operation|resource of the busiest rank|>this run|>the other|>other / this") !=
+            0 ||
+        put_totals(report, other, TRACE_TOTALS_PART,
+                   "operation|part of the time|>this run|>the other|>other / this") != 0 ||
         put_results(report, other) != 0)
         return -1;
     trace_html_put(&report->html, "</section>\n");

@@ -123,19 +123,16 @@ static const char LINKS_SQL[] =
     "CAST(ifnull(max(1000.0 * busy_ps / long_ps), 1000000) AS INTEGER), sum(bytes), max(peak), "
     "sum(stall_ps) FROM uses GROUP BY op, class, kind ORDER BY op, kind, class";
 
-static int put_link_row(struct report *report, const struct trace_cursor *cursor)
+static int put_link(struct report *report, const struct trace_cursor *cursor, void *context)
 {
     struct trace_html *html = &report->html;
     uint64_t numbers[6];
 
-    for (int i = 0; i < 6; i++)
-        if (trace_cursor_number(cursor, 5 + i, INT64_MAX, &numbers[i]) != 0) return -1;
+    (void)context;
+    if (report_numbers(cursor, 5, 6, numbers) != 0) return -1;
     if (numbers[3] == 0 && numbers[1] == 0) return 0; /* It did nothing. */
     trace_html_put(html, "<tr>");
-    for (int i = 2; i < 5; i++) {
-        const struct trace_name name = trace_cursor_name(cursor, i);
-        trace_html_text_cell(html, name.text);
-    }
+    report_names(report, cursor, 2, 3);
     trace_html_count_cell(html, numbers[0]);
     /* An SM pool's time is summed over its SMs; kernels of a whole step have names of their own. */
     if (trace_cursor_name(cursor, 4).text[0] == 's' || numbers[1] >= UNKNOWN_SHARE)
@@ -152,64 +149,53 @@ static int put_link_row(struct report *report, const struct trace_cursor *cursor
 
 int report_links(struct report *report)
 {
-    struct trace_cursor cursor;
-    int status = trace_cursor_open(&cursor, report->reader, "resource_use", LINKS_SQL, report->err,
-                                   report->err_len);
+    static const struct report_query links = {
+        "resource_use", LINKS_SQL,
+        "operation|resource|kind|>count|>busy, mean|>busiest|>bytes|>longest queue|>stalled"};
+    bool any = false;
 
     trace_html_section(&report->html, "Links, NICs, queue pairs, SMs",
                        "How busy each class of resource was while the operation ran; what stood "
                        "idle is left out.");
-    if (status == 0 && cursor.ended)
-        trace_html_put(&report->html, "<p>This run recorded no use of resources.</p>\n");
-    trace_html_put(&report->html, "<div class=\"wide\"><table>\n<tr><th>operation<th>resource<th>"
-                                  "kind<th class=\"n\">count<th class=\"n\">busy, mean<th "
-                                  "class=\"n\">busiest<th class=\"n\">bytes<th class=\"n\">longest "
-                                  "queue<th class=\"n\">stalled</tr>\n");
-    while (status == 0 && !cursor.ended) {
-        status = put_link_row(report, &cursor);
-        if (status == 0) status = trace_cursor_advance(&cursor);
-    }
-    trace_cursor_close(&cursor);
-    trace_html_put(&report->html, "</table></div></section>\n");
-    return status;
+    if (report_table(report, &links, put_link, NULL, &any) != 0) return -1;
+    if (!any) trace_html_put(&report->html, "<p>This run recorded no use of resources.</p>\n");
+    trace_html_put(&report->html, "</section>\n");
+    return 0;
 }
 
 /* --- bytes ------------------------------------------------------------------------------------ */
 
+static int put_bytes(struct report *report, const struct trace_cursor *cursor, void *context)
+{
+    struct trace_html *html = &report->html;
+    uint64_t numbers[4];
+
+    (void)context;
+    if (report_numbers(cursor, 4, 4, numbers) != 0) return -1;
+    trace_html_put(html, "<tr>");
+    report_names(report, cursor, 2, 2);
+    trace_html_count_cell(html, numbers[0]);
+    for (int i = 1; i < 4; i++) trace_html_bytes_cell(html, numbers[i]);
+    trace_html_put(html, "</tr>\n");
+    return 0;
+}
+
 int report_bytes(struct report *report)
 {
-    struct trace_cursor cursor;
-    struct trace_html *html = &report->html;
-    int status = trace_cursor_open(
-        &cursor, report->reader, "message_stat",
+    static const struct report_query bytes = {
+        "message_stat",
         "SELECT 0, 0, op, link_class, sum(messages), sum(formula_bytes), "
         "sum(distinct_rank_bytes), sum(wire_bytes) FROM message_stat WHERE run = ?1 "
         "GROUP BY op, link_class ORDER BY op DESC, link_class",
-        report->err, report->err_len);
+        "operation|link|>messages|>formula|>distinct ranks|>on the wire"};
 
-    trace_html_section(html, "Bytes",
+    trace_html_section(&report->html, "Bytes",
                        "Formula: selections times row bytes. Distinct: once per "
                        "token and rank. Wire: whole messages with headers and "
                        "scales, on that hop.");
-    trace_html_put(html, "<div class=\"wide\"><table>\n<tr><th>operation<th>link<th class=\"n\">"
-                         "messages<th class=\"n\">formula<th class=\"n\">distinct ranks<th "
-                         "class=\"n\">on the wire</tr>\n");
-    while (status == 0 && !cursor.ended) {
-        uint64_t numbers[4];
-        for (int i = 0; i < 4 && status == 0; i++)
-            status = trace_cursor_number(&cursor, 4 + i, INT64_MAX, &numbers[i]);
-        if (status != 0) break;
-        trace_html_put(html, "<tr>");
-        trace_html_text_cell(html, trace_cursor_name(&cursor, 2).text);
-        trace_html_text_cell(html, trace_cursor_name(&cursor, 3).text);
-        trace_html_count_cell(html, numbers[0]);
-        for (int i = 1; i < 4; i++) trace_html_bytes_cell(html, numbers[i]);
-        trace_html_put(html, "</tr>\n");
-        status = trace_cursor_advance(&cursor);
-    }
-    trace_cursor_close(&cursor);
-    trace_html_put(html, "</table></div></section>\n");
-    return status;
+    if (report_table(report, &bytes, put_bytes, NULL, NULL) != 0) return -1;
+    trace_html_put(&report->html, "</section>\n");
+    return 0;
 }
 
 /* --- experts ---------------------------------------------------------------------------------- */

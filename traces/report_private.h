@@ -26,6 +26,21 @@ struct report {
 uint32_t report_colour(const struct report *report, const struct trace_name *op);
 void report_legend(struct report *report);
 
+/* What a table shows: a query for trace_cursor_open, and trace_html_table's columns. */
+struct report_query {
+    const char *table, *sql, *columns;
+};
+/* Put one row, or leave it out. 0, or -1 with err. */
+typedef int (*report_row_fn)(struct report *report, const struct trace_cursor *cursor,
+                             void *context);
+/* A table of what the query finds, put_row called for each row; no table where there is none. *any
+ * (may be NULL): was there one? 0, or -1 with err. */
+int report_table(struct report *report, const struct report_query *query, report_row_fn put_row,
+                 void *context, bool *any);
+/* Columns [first, first + count) of the row: whole numbers; or names, put into a cell each. */
+int report_numbers(const struct trace_cursor *cursor, int first, int count, uint64_t *numbers);
+void report_names(struct report *report, const struct trace_cursor *cursor, int first, int count);
+
 /* The sections. 0, or -1 with err: the run is broken. */
 int report_times(struct report *report);       /* By operation, and layer by layer. */
 int report_timeline(struct report *report);    /* Of one layer. */

@@ -63,9 +63,8 @@ static void put_op_table(struct report *report, const struct trace_op_time *time
 {
     struct trace_html *html = &report->html;
 
-    trace_html_put(html, "<div class=\"wide\"><table>\n<tr><th>operation<th class=\"n\">layers"
-                         "<th class=\"n\">mean<th class=\"n\">fastest layer<th class=\"n\">slowest "
-                         "layer<th class=\"n\">sum over layers</tr>\n");
+    trace_html_table(html,
+                     "operation|>layers|>mean|>fastest layer|>slowest layer|>sum over layers");
     for (uint32_t i = 0; i < report->op_count; i++) {
         uint64_t layers = 0, sum_ps = 0, least_ps = UINT64_MAX, most_ps = 0;
         for (size_t t = 0; t < count; t++) {
@@ -86,7 +85,7 @@ static void put_op_table(struct report *report, const struct trace_op_time *time
         trace_html_time_cell(html, sum_ps);
         trace_html_put(html, "</tr>\n");
     }
-    trace_html_put(html, "</table></div>\n");
+    trace_html_table_end(html);
 }
 
 /* The largest sum of one layer's times; times come by layer. */
