@@ -123,9 +123,8 @@ static struct sim_exchange exchange_of(const struct bench *bench, const struct s
 
 /* --- a low-latency layer --------------------------------------------------------------------- */
 
-static int play_layer(struct bench *bench, struct sim_timing *timing, uint64_t *list_ns,
-                      uint64_t *exchanges_ns, struct sim_bench_layer *counts, char *err,
-                      size_t err_len)
+static int play_layer(struct bench *bench, struct sim_timing *timing, uint64_t *spent_ns,
+                      struct sim_bench_layer *counts, char *err, size_t err_len)
 {
     const struct sim_traffic_shape shape = {
         .mode = SIM_MODE_LL,
@@ -136,8 +135,7 @@ static int play_layer(struct bench *bench, struct sim_timing *timing, uint64_t *
     struct sim_traffic traffic;
     int status = 0;
     const uint64_t start_ns = ns_of(CLOCK_THREAD_CPUTIME_ID);
-    if (sim_traffic_build(&bench->routing, &shape, &traffic, err, err_len) != 0) return -1;
-    const uint64_t listed_ns = ns_of(CLOCK_THREAD_CPUTIME_ID);
+    if (sim_traffic_count(&bench->routing, &shape, &traffic, err, err_len) != 0) return -1;
     counts->messages = counts->events = 0;
     for (int d = 0; d < SIM_DIRECTIONS && status == 0; d++) {
         const struct sim_exchange exchange = exchange_of(bench, &traffic, (enum sim_direction)d, 0);
@@ -145,8 +143,7 @@ static int play_layer(struct bench *bench, struct sim_timing *timing, uint64_t *
         counts->messages += traffic.message_count[d];
         counts->events += timing->events;
     }
-    *list_ns = listed_ns - start_ns;
-    *exchanges_ns = ns_of(CLOCK_THREAD_CPUTIME_ID) - listed_ns;
+    *spent_ns = ns_of(CLOCK_THREAD_CPUTIME_ID) - start_ns;
     sim_traffic_free(&traffic);
     return status;
 }
@@ -154,7 +151,7 @@ static int play_layer(struct bench *bench, struct sim_timing *timing, uint64_t *
 int sim_bench_layer(uint32_t ranks, uint32_t rounds, struct sim_bench_layer *bench, char *err,
                     size_t err_len)
 {
-    uint64_t list_ns[ROUNDS_MAX], exchanges_ns[ROUNDS_MAX];
+    uint64_t spent_ns[ROUNDS_MAX];
     struct sim_timing timing = {.ranks = 0};
     struct bench *own = bench_open(ranks, LAYER_TOKENS, err, err_len);
     int status = own ? 0 : -1;
@@ -164,12 +161,9 @@ int sim_bench_layer(uint32_t ranks, uint32_t rounds, struct sim_bench_layer *ben
             sim_timing_open(&timing, ranks, (uint64_t)ranks * LAYER_TOKENS * TOPK, err, err_len);
     for (uint32_t i = 0; i < rounds && status == 0; i++) {
         draw(own, ranks, LAYER_TOKENS, i, false);
-        status = play_layer(own, &timing, &list_ns[i], &exchanges_ns[i], bench, err, err_len);
+        status = play_layer(own, &timing, &spent_ns[i], bench, err, err_len);
     }
-    if (status == 0) {
-        bench->list_ns = median(list_ns, rounds);
-        bench->exchanges_ns = median(exchanges_ns, rounds);
-    }
+    if (status == 0) bench->spent_ns = median(spent_ns, rounds);
     sim_timing_close(&timing);
     bench_close(own);
     return status;

@@ -1,7 +1,7 @@
 /* sim/bench_sim.h - how fast the protocols themselves are simulated.
  *
  * For `epsim bench sim`, never for a test. Shape: hidden 7168, top-8 of 256 experts, FP8 dispatch
- * and BF16 combine on h100-hgx. A layer is its messages listed, dispatch and combine, with the
+ * and BF16 combine on h100-hgx. A layer is its rows counted, dispatch and combine, with the
  * landing time of each message; a step is what `epsim run` does for one, routing drawn and results
  * added up; a cell is a dispatch and a combine of normal mode with the library's chunk sizes. */
 #ifndef SIM_BENCH_SIM_H
@@ -15,8 +15,7 @@ extern "C" {
 #endif
 
 struct sim_bench_layer {
-    uint64_t list_ns;      /* Messages listed. */
-    uint64_t exchanges_ns; /* Dispatch and combine. */
+    uint64_t spent_ns;
     uint64_t messages, events;
 };
 

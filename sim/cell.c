@@ -102,6 +102,7 @@ static int time_direction(struct sim_cell *cell, enum sim_direction direction,
 
 static int build_schedules(struct sim_cell *cell, char *err, size_t err_len)
 {
+    if (sim_traffic_list(&cell->routing, &cell->traffic, err, err_len) != 0) return -1;
     for (int d = 0; d < SIM_DIRECTIONS; d++) {
         const int status = sim_schedule_build(&cell->traffic, (enum sim_direction)d,
                                               &cell->timing[d], &cell->plan->scenario, cell->step,
@@ -124,7 +125,10 @@ int sim_cell_prepare(struct sim_cell *cell, const struct sim_source *source, uin
     cell->played = cell->scheduled = false;
     if (take_routing(cell, source, err, err_len) != 0) return -1;
     sim_traffic_free(&cell->traffic);
-    if (sim_traffic_build(&cell->routing, &shape, &cell->traffic, err, err_len) != 0) return -1;
+    if (sim_traffic_count(&cell->routing, &shape, &cell->traffic, err, err_len) != 0) return -1;
+    if (strcmp(plan->settings.detail, "message") == 0 &&
+        sim_traffic_list(&cell->routing, &cell->traffic, err, err_len) != 0)
+        return -1;
     for (int d = 0; d < SIM_DIRECTIONS; d++) {
         const enum sim_direction direction = (enum sim_direction)d;
         set_starts(cell, direction, ready_ps);

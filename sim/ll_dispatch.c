@@ -149,10 +149,29 @@ void ll_dispatch_gather(struct ll *ll)
     }
 }
 
+/* Which of count parts that begin at start[] holds entry. */
+static uint64_t part_of(const uint64_t *start, uint64_t count, uint64_t entry)
+{
+    uint64_t first = 0, last = count;
+    assert(entry < start[count]);
+    while (last - first > 1) {
+        const uint64_t middle = (first + last) / 2;
+        if (start[middle] <= entry)
+            first = middle;
+        else
+            last = middle;
+    }
+    return first;
+}
+
 void ll_dispatch_unstalled(struct ll *ll, uint32_t message, uint64_t now_ps)
 {
-    const struct sim_message *sent = &ll->messages[message];
-    const uint32_t block = sent->src_rank * ll->jobs_max + sent->token % ll->grid;
+    const struct sim_traffic *traffic = ll->traffic;
+    const uint64_t tokens = traffic->token_start[ll->ranks];
+    const uint64_t token = part_of(traffic->home_start, tokens, message);
+    const uint64_t rank = part_of(traffic->token_start, ll->ranks, token);
+    const uint32_t block =
+        (uint32_t)(rank * ll->jobs_max + (token - traffic->token_start[rank]) % ll->grid);
     struct ll_block *b = &ll->block[block];
     uint32_t group[REF_TOPK_MAX];
     const uint64_t posted_ps = now_ps + ll->costs->post_ps;

@@ -118,7 +118,6 @@ struct ll {
     const struct fabric_machine *machine;
     const struct fabric_ll_costs *costs;
     const struct sim_traffic *traffic;
-    const struct sim_message *messages;
     struct sim_timing *timing;
     struct sim_engine *engine;
     struct ll_network *network; /* NULL: nothing holds up what is posted for a NIC. */

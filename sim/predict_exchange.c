@@ -161,7 +161,7 @@ static int build(const struct question *question, uint32_t draw, struct bench *b
         *traffic = sim_traffic_outline(&bench->routing, &shape);
         return 0;
     }
-    if (sim_traffic_build(&bench->routing, &shape, traffic, err, err_len) == 0) return 0;
+    if (sim_traffic_count(&bench->routing, &shape, traffic, err, err_len) == 0) return 0;
     free(choices);
     return -1;
 }

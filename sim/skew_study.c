@@ -61,7 +61,7 @@ static int add_layer(struct study *study, uint32_t layer, uint64_t sums[WAYS], u
     for (uint32_t r = 0; r < ask->ranks; r++)
         if (study->start_ps[r] > last_ps) last_ps = study->start_ps[r];
     *spread_ps += last_ps;
-    if (sim_traffic_build(&study->routing, &shape, &traffic, err, err_len) != 0) return -1;
+    if (sim_traffic_count(&study->routing, &shape, &traffic, err, err_len) != 0) return -1;
     for (int way = 0; way < WAYS; way++) {
         const struct sim_exchange exchange = {.machine = ask->machine,
                                               .traffic = &traffic,

@@ -37,19 +37,35 @@ static void cut_routing(const struct sim_step *step, struct step_slot *slot,
                                          .topk_idx = slot->choices};
 }
 
+static void count_rows(struct sim_step *step, struct step_slot *slot, int direction, uint32_t src,
+                       uint32_t dst, uint64_t rows)
+{
+    const uint64_t bytes = rows * slot->traffic.row_bytes[direction];
+    slot->sent_bytes[direction][src] += bytes;
+    slot->sent_rows[direction][src] += rows;
+    step->wire_bytes[sim_traffic_link(&slot->traffic, src, dst)] += bytes;
+}
+
 static void count_messages(struct sim_step *step, struct step_slot *slot)
 {
     const struct sim_traffic *traffic = &slot->traffic;
+    const uint32_t local = traffic->experts / traffic->ranks;
     memset(slot->sent_bytes, 0, sizeof slot->sent_bytes);
     memset(slot->sent_rows, 0, sizeof slot->sent_rows);
-    for (int d = 0; d < SIM_DIRECTIONS; d++) {
-        for (uint64_t m = 0; m < traffic->message_count[d]; m++) {
-            const struct sim_message *message = &traffic->messages[d][m];
-            slot->sent_bytes[d][message->src_rank] += traffic->row_bytes[d];
-            slot->sent_rows[d][message->src_rank]++;
-            step->wire_bytes[message->link_class] += traffic->row_bytes[d];
-        }
+    if (traffic->mode == SIM_MODE_LL) {
+        const uint64_t *block = traffic->block_start; /* By (expert, home rank). */
+        for (uint32_t expert = 0; expert < traffic->experts; expert++)
+            for (uint32_t home = 0; home < traffic->ranks; home++, block++) {
+                const uint64_t rows = block[1] - block[0];
+                count_rows(step, slot, SIM_DISPATCH, home, expert / local, rows);
+                count_rows(step, slot, SIM_COMBINE, expert / local, home, rows);
+            }
+        return;
     }
+    for (int d = 0; d < SIM_DIRECTIONS; d++)
+        for (uint64_t m = 0; m < traffic->message_count[d]; m++)
+            count_rows(step, slot, d, traffic->messages[d][m].src_rank,
+                       traffic->messages[d][m].dst_rank, 1);
 }
 
 static void count_experts(struct sim_step *step, struct step_slot *slot)
@@ -82,7 +98,7 @@ int step_slot_build(struct sim_step *step, struct step_slot *slot,
     sim_traffic_free(&slot->traffic);
     memset(slot->hooked, 0, sizeof slot->hooked);
     memset(slot->counts_ps, 0, sizeof slot->counts_ps);
-    if (sim_traffic_build(&slot->routing, &shape, &slot->traffic, err, err_len) != 0) return -1;
+    if (sim_traffic_count(&slot->routing, &shape, &slot->traffic, err, err_len) != 0) return -1;
     count_messages(step, slot);
     count_experts(step, slot);
     return 0;

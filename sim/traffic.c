@@ -27,14 +27,36 @@ struct sim_traffic sim_traffic_outline(const struct ref_routing *routing,
     return outline;
 }
 
-int sim_traffic_build(const struct ref_routing *routing, const struct sim_traffic_shape *shape,
+int sim_traffic_count(const struct ref_routing *routing, const struct sim_traffic_shape *shape,
                       struct sim_traffic *traffic, char *err, size_t err_len)
 {
     struct sim_traffic made = sim_traffic_outline(routing, shape);
     const int status = shape->mode == SIM_MODE_LL
-                           ? sim_traffic_build_ll(routing, &made, err, err_len)
+                           ? sim_traffic_count_ll(routing, &made, err, err_len)
                            : sim_traffic_build_normal(routing, &made, err, err_len);
     if (status != 0) {
+        sim_traffic_free(&made);
+        return -1;
+    }
+    *traffic = made;
+    return 0;
+}
+
+int sim_traffic_list(const struct ref_routing *routing, struct sim_traffic *traffic, char *err,
+                     size_t err_len)
+{
+    assert(routing->topk_idx == traffic->topk_idx && traffic->block_start != NULL);
+    if (traffic->messages[SIM_COMBINE] != NULL) return 0;
+    assert(traffic->mode == SIM_MODE_LL);
+    return sim_traffic_list_ll(routing, traffic, err, err_len);
+}
+
+int sim_traffic_build(const struct ref_routing *routing, const struct sim_traffic_shape *shape,
+                      struct sim_traffic *traffic, char *err, size_t err_len)
+{
+    struct sim_traffic made;
+    if (sim_traffic_count(routing, shape, &made, err, err_len) != 0) return -1;
+    if (sim_traffic_list(routing, &made, err, err_len) != 0) {
         sim_traffic_free(&made);
         return -1;
     }

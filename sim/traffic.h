@@ -59,7 +59,7 @@ struct sim_traffic {
     uint64_t row_bytes[SIM_DIRECTIONS];     /* Bytes of one message on the wire. */
     uint64_t formula_bytes[SIM_DIRECTIONS]; /* Bytes the formula counts per selection. */
     uint64_t message_count[SIM_DIRECTIONS];
-    struct sim_message *messages[SIM_DIRECTIONS]; /* Owned. */
+    struct sim_message *messages[SIM_DIRECTIONS]; /* Owned; NULL where rows were only counted. */
     /* LL: rows of block (expert, source rank) start at block_start[expert * ranks + rank];
      * normal: rows of (destination rank, source rank) at block_start[dst * ranks + src]. */
     uint64_t *block_start; /* Owned; [blocks + 1]. */
@@ -85,6 +85,14 @@ struct sim_traffic_shape {
  * Borrows what traffic borrows; there is nothing to free. */
 struct sim_traffic sim_traffic_outline(const struct ref_routing *routing,
                                        const struct sim_traffic_shape *shape);
+
+/* In LL mode counts and starts of rows, without lists of messages: all that the clock needs, at a
+ * fraction of the time; sim_traffic_list adds them. In normal mode as sim_traffic_build. */
+int sim_traffic_count(const struct ref_routing *routing, const struct sim_traffic_shape *shape,
+                      struct sim_traffic *traffic, char *err, size_t err_len);
+/* The lists, if they are not there. routing is the one counted. 0, or -1 with err (memory). */
+int sim_traffic_list(const struct ref_routing *routing, struct sim_traffic *traffic, char *err,
+                     size_t err_len);
 
 /* Build both directions' messages. The routing's arrays must outlive the traffic. 0, or -1
  * with err (memory). *traffic is written only on success; free with sim_traffic_free. */

@@ -46,23 +46,37 @@ static void fill_ll(const struct ref_routing *routing, struct sim_traffic *traff
     assert(slot == traffic->received_rows);
 }
 
-int sim_traffic_build_ll(const struct ref_routing *routing, struct sim_traffic *traffic, char *err,
+int sim_traffic_count_ll(const struct ref_routing *routing, struct sim_traffic *traffic, char *err,
                          size_t err_len)
 {
     const uint64_t blocks = (uint64_t)routing->experts * routing->ranks;
-    const uint64_t rows_max = ref_token_count(routing) * routing->topk;
-    uint64_t *scratch = sim_traffic_numbers(routing->experts, err, err_len);
-    uint64_t *home_row = sim_traffic_numbers(rows_max, err, err_len);
-    int status = -1;
+    const uint64_t tokens = ref_token_count(routing);
+    uint64_t home = 0;
 
     traffic->block_start = sim_traffic_numbers(blocks, err, err_len);
-    traffic->home_start = sim_traffic_numbers(ref_token_count(routing), err, err_len);
-    if (scratch == NULL || home_row == NULL || traffic->block_start == NULL ||
-        traffic->home_start == NULL)
-        goto free_rows;
+    traffic->home_start = sim_traffic_numbers(tokens, err, err_len);
+    if (traffic->block_start == NULL || traffic->home_start == NULL) return -1;
     traffic->received_rows = ref_ll_blocks(routing, traffic->block_start);
-    traffic->home_rows =
-        ref_rows_ll(routing, traffic->block_start, scratch, traffic->home_start, home_row);
+    for (uint64_t t = 0; t < tokens; t++) {
+        traffic->home_start[t] = home;
+        for (uint32_t k = 0; k < routing->topk; k++)
+            home += ref_names_expert(routing, routing->topk_idx[t * routing->topk + k]);
+    }
+    traffic->home_start[tokens] = traffic->home_rows = home;
+    assert(home == traffic->received_rows);
+    for (int d = 0; d < SIM_DIRECTIONS; d++) traffic->message_count[d] = home;
+    return 0;
+}
+
+int sim_traffic_list_ll(const struct ref_routing *routing, struct sim_traffic *traffic, char *err,
+                        size_t err_len)
+{
+    uint64_t *scratch = sim_traffic_numbers(routing->experts, err, err_len);
+    uint64_t *home_row = sim_traffic_numbers(traffic->home_rows, err, err_len);
+    int status = -1;
+
+    if (scratch == NULL || home_row == NULL) goto free_rows;
+    ref_rows_ll(routing, traffic->block_start, scratch, traffic->home_start, home_row);
     for (int d = 0; d < SIM_DIRECTIONS; d++)
         if (sim_traffic_messages_alloc(traffic, (enum sim_direction)d, traffic->received_rows, err,
                                        err_len) != 0)

@@ -21,8 +21,10 @@ static inline struct sim_message sim_traffic_answer(const struct sim_message *me
     return answer;
 }
 
-int sim_traffic_build_ll(const struct ref_routing *routing, struct sim_traffic *traffic, char *err,
+int sim_traffic_count_ll(const struct ref_routing *routing, struct sim_traffic *traffic, char *err,
                          size_t err_len);
+int sim_traffic_list_ll(const struct ref_routing *routing, struct sim_traffic *traffic, char *err,
+                        size_t err_len);
 int sim_traffic_build_normal(const struct ref_routing *routing, struct sim_traffic *traffic,
                              char *err, size_t err_len);
 

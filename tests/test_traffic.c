@@ -124,6 +124,46 @@ static void assert_once(const struct sim_traffic *traffic, enum sim_direction di
     free(seen);
 }
 
+/* Pairs are counted in LL mode by blocks of rows; here one by one. */
+static void assert_pairs(const struct sim_traffic *traffic, enum sim_direction direction,
+                         const struct sim_pair_bytes *pairs, int seed)
+{
+    uint64_t count[256] = {0};
+    ck_assert_uint_le(traffic->ranks, 16);
+    for (uint64_t m = 0; m < traffic->message_count[direction]; m++) {
+        const struct sim_message *message = &traffic->messages[direction][m];
+        count[message->src_rank * traffic->ranks + message->dst_rank]++;
+    }
+    for (uint32_t p = 0; p < traffic->ranks * traffic->ranks; p++)
+        ck_assert_msg(pairs[p].messages == count[p], "seed %d, pair %u", seed, p);
+}
+
+/* Who only counts rows gets the same rows, and the same list afterwards. */
+static void assert_counted(const struct ref_routing *routing, const struct sim_traffic *listed,
+                           uint32_t ranks_per_node, int seed)
+{
+    const struct sim_traffic_shape shape = {
+        .mode = listed->mode, .ranks_per_node = ranks_per_node, .nvlink = true};
+    const uint64_t blocks = (uint64_t)routing->experts * routing->ranks;
+    struct sim_traffic counted;
+    ck_assert_int_eq(sim_traffic_count(routing, &shape, &counted, err, sizeof err), 0);
+    ck_assert_msg((counted.messages[SIM_DISPATCH] == NULL) == (listed->mode == SIM_MODE_LL),
+                  "seed %d", seed);
+    ck_assert_uint_eq(counted.received_rows, listed->received_rows);
+    ck_assert_uint_eq(counted.home_rows, listed->home_rows);
+    if (listed->mode == SIM_MODE_LL)
+        ck_assert_mem_eq(counted.block_start, listed->block_start, (blocks + 1) * 8);
+    ck_assert_mem_eq(counted.home_start, listed->home_start, (ref_token_count(routing) + 1) * 8);
+    ck_assert_int_eq(sim_traffic_list(routing, &counted, err, sizeof err), 0);
+    for (int d = 0; d < SIM_DIRECTIONS; d++) {
+        ck_assert_uint_eq(counted.message_count[d], listed->message_count[d]);
+        for (uint64_t m = 0; m < listed->message_count[d]; m++)
+            ck_assert_msg(counted.messages[d][m].dst_row == listed->messages[d][m].dst_row,
+                          "seed %d, message %d", seed, (int)m);
+    }
+    sim_traffic_free(&counted);
+}
+
 START_TEST(every_row_lands_once_and_bytes_are_conserved)
 {
     static const uint32_t SHAPES[][2] = {{1, 1}, {2, 2}, {8, 8}, {8, 4}, {12, 4}, {16, 8}};
@@ -148,6 +188,9 @@ START_TEST(every_row_lands_once_and_bytes_are_conserved)
     /* What r sends to s in dispatch comes back from s to r in combine: as many messages. */
     sim_bytes_pairs(&traffic, SIM_DISPATCH, out);
     sim_bytes_pairs(&traffic, SIM_COMBINE, back);
+    assert_pairs(&traffic, SIM_DISPATCH, out, _i);
+    assert_pairs(&traffic, SIM_COMBINE, back, _i);
+    assert_counted(&routing, &traffic, shape[1], _i);
     for (uint32_t r = 0; r < shape[0]; r++) {
         for (uint32_t s = 0; s < shape[0]; s++) {
             const struct sim_pair_bytes *there = &out[r * shape[0] + s];
