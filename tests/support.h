@@ -6,9 +6,19 @@
 #ifndef TESTS_SUPPORT_H
 #define TESTS_SUPPORT_H
 
+#include <check.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+/* The text, an error or an output, has this part in it; both are looked at once. */
+#define TEST_SAYS(text, part)                                                                      \
+    do {                                                                                           \
+        const char *said_ = (text), *part_ = (part);                                               \
+        ck_assert_msg(said_ != NULL && strstr(said_, part_) != NULL,                               \
+                      "'%.2000s' does not say '%s'", said_ != NULL ? said_ : "", part_);           \
+    } while (0)
 
 /* The folder of data outside the tree: environment EPSIM_DATA, or NULL when unset or empty. */
 const char *test_data(void);

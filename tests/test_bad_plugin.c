@@ -86,7 +86,7 @@ START_TEST(a_failure_is_a_line_of_the_report)
     if (failures[_i].when == BEFORE) /* Nothing to report: once is enough. */
         ck_assert_str_eq(output.out, "");
     else
-        ck_assert_msg(strstr(output.out, line) != NULL, "not in it: %s%s", line, output.out);
+        TEST_SAYS(output.out, line);
     assert_gone(pid_path);
 
     if (strncmp(failures[_i].what, "hang", 4) == 0) return; /* Once is slow enough. */
@@ -122,9 +122,8 @@ START_TEST(a_run_ends_with_the_line)
     TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--ep", "4", "--tokens", "4", "--backend",
                plugin("broken"));
     ck_assert_int_eq(output.status, 3);
-    ck_assert_msg(strstr(output.err, ": SIGSEGV in combine: at address 0x10\n") != NULL, "%s",
-                  output.err);
-    ck_assert_msg(strstr(output.err, "epsim run: step 0, layer 0: ") != NULL, "%s", output.err);
+    TEST_SAYS(output.err, ": SIGSEGV in combine: at address 0x10\n");
+    TEST_SAYS(output.err, "epsim run: step 0, layer 0: ");
     setenv("EPSIM_BREAK", "unsupported", 1);
     TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--ep", "4", "--tokens", "4", "--backend",
                plugin("broken"));
@@ -133,7 +132,7 @@ START_TEST(a_run_ends_with_the_line)
     TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--ep", "4", "--tokens", "4", "--backend",
                plugin("broken"));
     ck_assert_int_eq(output.status, 3);
-    ck_assert_msg(strstr(output.err, "SIGSEGV in close") != NULL, "%s", output.err);
+    TEST_SAYS(output.err, "SIGSEGV in close");
 }
 END_TEST
 
@@ -157,7 +156,7 @@ START_TEST(what_is_no_plugin_is_said_to_be_none)
         ck_assert_str_eq(output.out, "");
         TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--ep", "4", "--backend", files[i].path);
         ck_assert_int_eq(output.status, 3);
-        ck_assert_msg(strstr(output.err, files[i].says) != NULL, "%s", output.err);
+        TEST_SAYS(output.err, files[i].says);
     }
 }
 END_TEST
@@ -172,7 +171,7 @@ START_TEST(what_a_plugin_prints_is_not_in_the_report)
     json_t *json = json_loads(output.out, 0, &error);
     ck_assert_msg(json != NULL, "%s: %s", error.text, output.out);
     ck_assert_int_eq(json_integer_value(json_object_get(json, "passed")), 3);
-    ck_assert_msg(strstr(output.err, "for the report") != NULL, "%s", output.err);
+    TEST_SAYS(output.err, "for the report");
     json_decref(json);
 }
 END_TEST
@@ -196,9 +195,7 @@ START_TEST(wrong_counts_are_a_mismatch_and_nothing_else)
     setenv("EPSIM_BREAK", "counts", 1);
     TEST_EPSIM(&output, "verify", "--golden", golden(), "--backend", plugin("broken"));
     ck_assert_int_eq(output.status, 1);
-    ck_assert_msg(strstr(output.out, "ll_ep2_masked: dispatch: bf16.count of rank 0, expert 0") !=
-                      NULL,
-                  "%s", output.out);
+    TEST_SAYS(output.out, "ll_ep2_masked: dispatch: bf16.count of rank 0, expert 0");
 }
 END_TEST
 
@@ -243,9 +240,7 @@ START_TEST(the_limit_is_a_number_of_seconds)
     TEST_EPSIM(&output, "verify", "--golden", golden(), "--backend", plugin("example"),
                "--time-limit-s", "0");
     ck_assert_int_eq(output.status, 2);
-    ck_assert_msg(strstr(output.err, "--time-limit-s: 0: must be a whole number from 1 to 86400") !=
-                      NULL,
-                  "%s", output.err);
+    TEST_SAYS(output.err, "--time-limit-s: 0: must be a whole number from 1 to 86400");
 }
 END_TEST
 
@@ -285,7 +280,7 @@ START_TEST(a_table_from_a_later_header_is_as_good)
     ck_assert(!plugin_offers_phases(&ops));
     ops.table_bytes = offsetof(struct sim_backend_ops, begin) - 1;
     ck_assert(!plugin_check_table(&ops, text, sizeof text));
-    ck_assert_msg(strstr(text, "ends before `combine`") != NULL, "%s", text);
+    TEST_SAYS(text, "ends before `combine`");
 }
 END_TEST
 
@@ -295,7 +290,7 @@ START_TEST(a_run_is_refused_before_with_the_number_missing)
     TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--ep", "4", "--tokens", "256", "--mode",
                "ll", "--backend", plugin("example"), "--host-mib", "4");
     ck_assert_int_eq(output.status, 3);
-    ck_assert_msg(strstr(output.err, " bytes missing\n") != NULL, "%s", output.err);
+    TEST_SAYS(output.err, " bytes missing\n");
 }
 END_TEST
 

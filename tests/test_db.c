@@ -194,7 +194,7 @@ START_TEST(a_row_that_stands_twice_is_an_error)
     const struct trace_expert_load load = {0, 3, 1, 17, 44};
     DB_OK(trace_db_expert_load(db, &load, err, sizeof err));
     ck_assert_int_eq(trace_db_expert_load(db, &load, err, sizeof err), -1);
-    ck_assert_msg(strstr(err, "run.db: expert_load: UNIQUE constraint failed") != NULL, "%s", err);
+    TEST_SAYS(err, "run.db: expert_load: UNIQUE constraint failed");
     trace_db_close(db);
 }
 END_TEST
@@ -290,8 +290,7 @@ START_TEST(a_second_writer_waits_and_then_names_the_file)
     ck_assert_ptr_null(trace_db_open(path, 300, NULL, err, sizeof err));
     const double waited_s = now_s() - start_s;
     ck_assert_msg(waited_s >= 0.3 && waited_s < 3.0, "%f s", waited_s);
-    ck_assert_msg(strstr(err, "run.db: another run is writing it (waited 300 ms)") != NULL, "%s",
-                  err);
+    TEST_SAYS(err, "run.db: another run is writing it (waited 300 ms)");
     DB_OK(trace_db_end_run(first, digest_text, err, sizeof err));
     trace_db_close(first);
     trace_db_close(db_open(path)); /* Free again. */
@@ -310,7 +309,7 @@ START_TEST(another_programs_lock_is_waited_for_and_named)
     ck_assert_ptr_null(trace_db_open(path, 300, &broken, err, sizeof err));
     ck_assert(!broken);
     ck_assert(now_s() - start_s >= 0.25);
-    ck_assert_msg(strstr(err, "run.db: in use by another program") != NULL, "%s", err);
+    TEST_SAYS(err, "run.db: in use by another program");
     sqlite3_close(other);
     ck_assert(test_exists(path));
 }
@@ -379,7 +378,7 @@ START_TEST(a_full_disk_ends_the_run_and_not_the_database)
         status = trace_db_check_result(db, &row, err, sizeof err);
     }
     ck_assert_int_eq(status, -1);
-    ck_assert_msg(strstr(err, "run.db: check_result: database or disk is full") != NULL, "%s", err);
+    TEST_SAYS(err, "run.db: check_result: database or disk is full");
     trace_db_close(db);
     ck_assert_str_eq(db_ask(path, "SELECT complete, last_step, count(*) FROM run, check_result"),
                      "0|0|1");
@@ -393,35 +392,32 @@ START_TEST(files_of_others_are_refused_and_left_alone)
     const char *text = test_write_text(folder, "text", "not a database, not even close to one");
     ck_assert_ptr_null(trace_db_open(text, 100, &broken, err, sizeof err));
     ck_assert(broken);
-    ck_assert_msg(strstr(err, "text: not an epsim database: file is not a database") != NULL, "%s",
-                  err);
+    TEST_SAYS(err, "text: not an epsim database: file is not a database");
     ck_assert_str_eq(test_read(text, NULL), "not a database, not even close to one");
 
     const char *other = test_join(folder, "other.db");
     db_execute(other, "CREATE TABLE t (a)");
     ck_assert_ptr_null(trace_db_open(other, 100, &broken, err, sizeof err));
     ck_assert(broken);
-    ck_assert_msg(strstr(err, "other.db: not an epsim database of this version: user_version is 0, "
-                              "expected 1") != NULL,
-                  "%s", err);
+    TEST_SAYS(err, "other.db: not an epsim database of this version: user_version is 0, "
+                   "expected 1");
     db_execute(other, "PRAGMA user_version = 1");
     ck_assert_ptr_null(trace_db_open(other, 100, &broken, err, sizeof err));
     ck_assert(broken);
-    ck_assert_msg(strstr(err, "other.db: not an epsim database: no such table: step") != NULL, "%s",
-                  err);
+    TEST_SAYS(err, "other.db: not an epsim database: no such table: step");
     db_execute(other, "PRAGMA user_version = 2");
     ck_assert_ptr_null(trace_db_open(other, 100, &broken, err, sizeof err));
     ck_assert(broken);
-    ck_assert_msg(strstr(err, "user_version is 2, expected 1") != NULL, "%s", err);
+    TEST_SAYS(err, "user_version is 2, expected 1");
     ck_assert_str_eq(db_ask(other, "SELECT name FROM sqlite_schema"), "t");
 
     ck_assert_ptr_null(trace_db_open(folder, 100, &broken, err, sizeof err));
     ck_assert(!broken);
-    ck_assert_msg(strstr(err, "Is a directory") != NULL, "%s", err);
+    TEST_SAYS(err, "Is a directory");
     ck_assert_ptr_null(
         trace_db_open(test_join(folder, "no/run.db"), 100, &broken, err, sizeof err));
     ck_assert(!broken);
-    ck_assert_msg(strstr(err, "no/run.db: cannot write it: No such file") != NULL, "%s", err);
+    TEST_SAYS(err, "no/run.db: cannot write it: No such file");
 }
 END_TEST
 
@@ -455,7 +451,7 @@ START_TEST(a_seed_beyond_63_bits_is_refused)
     struct trace_db *db = db_open(test_join(test_temp_dir(), "run.db"));
     const struct trace_run settings = {"", "", "", "0000000000000000", UINT64_C(1) << 63};
     ck_assert_int_eq(trace_db_begin_run(db, &settings, NULL, err, sizeof err), -1);
-    ck_assert_msg(strstr(err, "run.db: run: seed 9223372036854775808: at most") != NULL, "%s", err);
+    TEST_SAYS(err, "run.db: run: seed 9223372036854775808: at most");
     trace_db_close(db);
 }
 END_TEST

@@ -131,7 +131,7 @@ START_TEST(written_and_read_it_is_the_same)
     ck_assert_msg(sim_evidence_load(path, &again, err, sizeof err) == 0, "%s", err);
     ck_assert_uint_eq(again.count, evidence.count);
     ck_assert_mem_eq(again.lines, evidence.lines, again.count * sizeof *again.lines);
-    ck_assert_ptr_nonnull(strstr(test_read(path, NULL), "\ncase,a,0000000000000001,"));
+    TEST_SAYS(test_read(path, NULL), "\ncase,a,0000000000000001,");
     sim_evidence_free(&again);
 }
 END_TEST
@@ -142,7 +142,7 @@ START_TEST(a_record_that_cannot_be_written_leaves_nothing)
     const char *folder = test_temp_dir();
     ck_assert_int_eq(
         sim_evidence_write(&evidence, test_join(folder, "no/record.csv"), err, sizeof err), -1);
-    ck_assert_ptr_nonnull(strstr(err, "record.csv"));
+    TEST_SAYS(err, "record.csv");
     ck_assert(!test_exists(test_join(folder, "no")));
 }
 END_TEST
@@ -174,8 +174,7 @@ START_TEST(a_broken_record_is_one_line)
     struct test_output output;
     const char *path = test_write_text(test_temp_dir(), "broken.csv", broken[_i].text);
     ck_assert_int_eq(sim_evidence_load(path, &evidence, err, sizeof err), -1);
-    ck_assert_msg(strstr(err, broken[_i].says) != NULL, "'%s' does not say '%s'", err,
-                  broken[_i].says);
+    TEST_SAYS(err, broken[_i].says);
     ck_assert_int_eq(TEST_EPSIM(&output, "verify", "--recorded", path, "--json"), 2);
     ck_assert_str_eq(output.out, "");
     ck_assert_ptr_eq(strchr(output.err, '\n'), output.err + output.err_bytes - 1);
@@ -209,9 +208,8 @@ START_TEST(recorded_counts_and_exits_1_unless_all_match)
     evidence.lines[1].kernels[0] = evidence.lines[1].kernels[0] == '0' ? '1' : '0';
     ck_assert_int_eq(sim_evidence_write(&evidence, path, err, sizeof err), 0);
     ck_assert_int_eq(TEST_EPSIM(&output, "verify", "--recorded", path, "--cases", cases), 1);
-    ck_assert_msg(strstr(output.out, "4 lines: 2 matched, 1 mismatched, 1 stale") != NULL, "%s",
-                  output.out);
-    ck_assert_ptr_nonnull(strstr(output.out, "STALE: 1 lines"));
+    TEST_SAYS(output.out, "4 lines: 2 matched, 1 mismatched, 1 stale");
+    TEST_SAYS(output.out, "STALE: 1 lines");
 }
 END_TEST
 
@@ -221,7 +219,7 @@ START_TEST(only_cuda_may_record)
     const char *path = test_join(test_temp_dir(), "record.csv");
     ck_assert_int_eq(TEST_EPSIM(&output, "verify", "--record", path), 2);
     ck_assert_int_eq(TEST_EPSIM(&output, "verify", "--backend", "ref", "--record", path), 2);
-    ck_assert_ptr_nonnull(strstr(output.err, "needs --backend cuda"));
+    TEST_SAYS(output.err, "needs --backend cuda");
     ck_assert_int_eq(TEST_EPSIM(&output, "verify", "--backend", "./x.so", "--record", path), 2);
     ck_assert_int_eq(TEST_EPSIM(&output, "verify", "--backend", "cuda", "--recorded", path), 2);
     ck_assert(!test_exists(path));

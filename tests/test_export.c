@@ -250,7 +250,7 @@ START_TEST(a_run_without_spans_is_refused_and_the_target_kept)
     ck_assert_msg(output.status == 0, "%s", output.err);
     TEST_EPSIM(&output, "export", "--perfetto", db, "-o", target);
     ck_assert_int_eq(output.status, 2);
-    ck_assert_ptr_nonnull(strstr(output.err, "has no spans: record the run with detail span"));
+    TEST_SAYS(output.err, "has no spans: record the run with detail span");
     ck_assert_str_eq(test_read(target, NULL), "kept");
 }
 END_TEST
@@ -274,7 +274,7 @@ START_TEST(a_damaged_run_is_one_line)
     db_execute(db, DAMAGES[_i].sql);
     TEST_EPSIM(&output, "export", "--perfetto", db, "-o", test_join(folder, "run.json"));
     ck_assert_msg(output.status == 2, "%s", output.err);
-    ck_assert_msg(strstr(output.err, DAMAGES[_i].complaint) != NULL, "%s", output.err);
+    TEST_SAYS(output.err, DAMAGES[_i].complaint);
     ck_assert_ptr_eq(strchr(output.err, '\n'), output.err + output.err_bytes - 1);
     ck_assert(!test_exists(test_join(folder, "run.json")));
 }
@@ -356,17 +356,16 @@ START_TEST(steps_are_chosen_and_the_rest_is_said_to_be_left_out)
     json_decref(json);
     TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path, "--steps", "3-4");
     ck_assert_int_eq(output.status, 2);
-    ck_assert_ptr_nonnull(strstr(output.err, "#1: spans of steps 0 to 2, none of those chosen\n"));
+    TEST_SAYS(output.err, "#1: spans of steps 0 to 2, none of those chosen\n");
     TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path, "--steps", "2-1");
     ck_assert_int_eq(output.status, 2);
-    ck_assert_ptr_nonnull(strstr(output.err, "--steps: must be N (the first N) or A-B"));
+    TEST_SAYS(output.err, "--steps: must be N (the first N) or A-B");
 
     db_execute(db, "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < "
                    "199999) INSERT INTO span SELECT 1, 1, 2, 0, 'comm', 'more', 0, 0, 0, 0 FROM n");
     TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path);
-    ck_assert_msg(strstr(output.out, "left out: from step 1, layer 2 on, beyond 200000 rows; "
-                                     "--steps A-B chooses") != NULL,
-                  "%s", output.out);
+    TEST_SAYS(output.out, "left out: from step 1, layer 2 on, beyond 200000 rows; "
+                          "--steps A-B chooses");
     TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path, "--json");
     json = json_loads(output.out, 0, NULL);
     ck_assert_int_eq(number_of(json, "spans"), 16);
@@ -383,7 +382,7 @@ START_TEST(the_database_itself_is_not_overwritten)
     struct test_output output;
     TEST_EPSIM(&output, "export", "--perfetto", db, "-o", db);
     ck_assert_int_eq(output.status, 2);
-    ck_assert_ptr_nonnull(strstr(output.err, "is the database itself"));
+    TEST_SAYS(output.err, "is the database itself");
     ck_assert_str_eq(db_ask(db, "SELECT count(*) FROM span"), "5");
 }
 END_TEST

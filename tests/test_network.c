@@ -8,6 +8,7 @@
 
 #include "fabric/network.h"
 #include "sim/network.h"
+#include "tests/support.h"
 
 Suite *network_suite(void);
 
@@ -288,7 +289,7 @@ START_TEST(what_a_shape_needs_and_a_machine_lacks_is_named)
     ck_assert_str_eq(err, "machine h100-hgx: leaf_uplinks: not given, and fabric routing needs it");
     shape = (struct fabric_network_shape){.background_bytes_per_s = UINT64_C(47000000000)};
     ck_assert_int_eq(fabric_network_check(&shape, &machine, err, sizeof err), -1);
-    ck_assert_ptr_nonnull(strstr(err, "must be below what a NIC of h100-hgx carries"));
+    TEST_SAYS(err, "must be below what a NIC of h100-hgx carries");
     shape.background_bytes_per_s--;
     ck_assert_int_eq(fabric_network_check(&shape, &machine, err, sizeof err), 0);
 }
@@ -361,10 +362,10 @@ START_TEST(what_is_no_rate_or_too_much_is_refused)
                                       ":own", "10:",  "1e3", "99999999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ck_assert_int_eq(make("background", bad[i]), -1);
-        ck_assert_ptr_nonnull(strstr(err, "--background: "));
+        TEST_SAYS(err, "--background: ");
     }
     ck_assert_int_eq(make("background", "400"), -1);
-    ck_assert_ptr_nonnull(strstr(err, "must be below what a NIC of h100-hgx carries"));
+    TEST_SAYS(err, "must be below what a NIC of h100-hgx carries");
     ck_assert_int_eq(sim_settings_set(&settings, "fabric-routing", "ecmp", err, sizeof err), -1);
     ck_assert_str_eq(err, "--fabric-routing: ecmp: must be one of ideal|static|adaptive");
 }

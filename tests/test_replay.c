@@ -245,7 +245,7 @@ START_TEST(a_trace_of_another_model_is_remarked)
         if (cases[i].want == NULL)
             ck_assert_msg(strstr(output.out, "is of model") == NULL, "%s", output.out);
         else
-            ck_assert_msg(strstr(output.out, cases[i].want) != NULL, "%s", output.out);
+            TEST_SAYS(output.out, cases[i].want);
     }
 }
 END_TEST
@@ -262,7 +262,7 @@ START_TEST(options_that_say_nothing_alone_are_remarked)
     TEST_EPSIM(&output, "replay", "uniform", "--model", "toy-16x2", "--ep", "2", "--batch", "4",
                cases[_i][0], cases[_i][1]);
     ck_assert_int_eq(output.status, 0);
-    ck_assert_msg(strstr(output.out, cases[_i][2]) != NULL, "%s", output.out);
+    TEST_SAYS(output.out, cases[_i][2]);
     TEST_EPSIM(&output, "replay", "uniform", "--model", "toy-16x2", "--ep", "2", "--batch", "4");
     ck_assert_ptr_null(strstr(output.out, "does nothing"));
 }
@@ -272,7 +272,7 @@ END_TEST
 static void assert_refused(const struct test_output *output, const char *words)
 {
     ck_assert_msg(output->status == 2, "status %d: %s", output->status, output->err);
-    ck_assert_msg(strstr(output->err, words) != NULL, "%s", output->err);
+    TEST_SAYS(output->err, words);
     ck_assert_uint_eq(output->out_bytes, 0);
     ck_assert_ptr_eq(strchr(output->err, '\n'), output->err + output->err_bytes - 1);
 }
@@ -378,7 +378,7 @@ START_TEST(lost_output_is_a_failure)
     snprintf(command, sizeof command, "'%s' models >/dev/full", test_epsim());
     test_run((const char *const[]){"sh", "-c", command, NULL}, &output);
     ck_assert_int_eq(output.status, 3);
-    ck_assert_ptr_nonnull(strstr(output.err, "standard output"));
+    TEST_SAYS(output.err, "standard output");
 }
 END_TEST
 

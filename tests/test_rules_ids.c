@@ -27,7 +27,7 @@ START_TEST(ids_stay_in_range_as_64_bit_numbers)
 
     input.experts = 4, input.topk = 2, input.routing = &routing;
     fails_alone(&input, SIM_RULE_ID_RANGE, 4294967298, 3);
-    ck_assert_ptr_nonnull(strstr(rules[SIM_RULE_ID_RANGE].text, "token 1 of rank 1"));
+    TEST_SAYS(rules[SIM_RULE_ID_RANGE].text, "token 1 of rank 1");
     ids[7] = 4;
     fails_alone(&input, SIM_RULE_ID_RANGE, 4, 3);
     ids[7] = -9;
@@ -44,8 +44,7 @@ START_TEST(a_duplicate_is_named_with_its_token) /* D13 */
 
     input.experts = 4, input.topk = 2, input.routing = &routing;
     fails_alone(&input, SIM_RULE_DUPLICATE_ID, 1, 0);
-    ck_assert_ptr_nonnull(
-        strstr(rules[SIM_RULE_DUPLICATE_ID].text, "token 0 names expert 1 twice"));
+    TEST_SAYS(rules[SIM_RULE_DUPLICATE_ID].text, "token 0 names expert 1 twice");
     input.mode = SIM_MODE_NORMAL;
     fails_alone(&input, SIM_RULE_DUPLICATE_ID, 1, 0);
 }
@@ -63,7 +62,7 @@ START_TEST(duplicates_can_overrun_a_capacity_that_holds_the_tokens)
     ck_assert(!rule->ok && rules[SIM_RULE_TOKENS_OVER_CAPACITY].ok);
     ck_assert_int_eq(rule->limit, 4);
     ck_assert_int_eq(rule->nearest, 4);
-    ck_assert_ptr_nonnull(strstr(rule->text, "rank 0 sends 4 rows to expert 1"));
+    TEST_SAYS(rule->text, "rank 0 sends 4 rows to expert 1");
 }
 END_TEST
 
@@ -82,7 +81,7 @@ START_TEST(a_token_reaches_at_most_eight_nodes)
     input.experts = 192, input.topk = 9, input.routing = &routing;
     input.tokens = input.capacity = many;
     fails_alone(&input, SIM_RULE_TOPK, 9, 8);
-    ck_assert_ptr_nonnull(strstr(rules[SIM_RULE_TOPK].text, "9 nodes"));
+    TEST_SAYS(rules[SIM_RULE_TOPK].text, "9 nodes");
     ids[8] = 1;
     passes(&input);
 }
@@ -97,7 +96,7 @@ START_TEST(allow_knows_only_rule_names)
     ck_assert_int_eq(sim_rules_allow(rules, "qp_depth,topk", err, sizeof(err)), 0);
     ck_assert(!rules[SIM_RULE_QP_DEPTH].lifted); /* It passes: nothing to lift. */
     ck_assert_int_eq(sim_rules_allow(rules, "qp_depth,speed", err, sizeof(err)), -1);
-    ck_assert_ptr_nonnull(strstr(err, "'speed'"));
+    TEST_SAYS(err, "'speed'");
 }
 END_TEST
 
@@ -138,7 +137,7 @@ START_TEST(check_answers_in_json_and_by_exit_status)
     ck_assert_int_eq(TEST_EPSIM(&output, "check", "--tokens", "1025", "--mode", "ll", "--qp-depth",
                                 "4096", "--allow", "max_tokens_1024"),
                      0);
-    ck_assert_ptr_nonnull(strstr(output.out, "lifted"));
+    TEST_SAYS(output.out, "lifted");
 }
 END_TEST
 
@@ -149,7 +148,7 @@ START_TEST(run_refuses_what_check_refuses)
     ck_assert_int_eq(TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--ep", "4", "--mode", "ll",
                                 "--tokens", "1025", "--capacity", "1025", "--qp-depth", "1024"),
                      2);
-    ck_assert_ptr_nonnull(strstr(output.err, "2052"));
+    TEST_SAYS(output.err, "2052");
     ck_assert_ptr_eq(strchr(output.err, '\n'), output.err + output.err_bytes - 1);
     ck_assert_uint_eq(output.out_bytes, 0);
 }
@@ -172,7 +171,7 @@ START_TEST(check_reads_the_ids_of_a_trace)
     ck_assert(json_is_true(json_object_get(json_rule(json, "id_range"), "ok")));
     ck_assert_int_eq(json_integer_value(json_object_get(json_rule(json, "id_range"), "value")), 7);
     const char *text = json_string_value(json_object_get(json_rule(json, "duplicate_id"), "text"));
-    ck_assert_ptr_nonnull(strstr(text, "token 1 names expert 7 twice"));
+    TEST_SAYS(text, "token 1 names expert 7 twice");
     json_decref(json);
 }
 END_TEST
@@ -201,14 +200,12 @@ START_TEST(check_remarks_weights_that_are_no_weights)
     ck_assert_int_eq(TEST_EPSIM(&output, "check", "--model", "toy-16x2", "--routing", ids_path,
                                 "--weights", path),
                      0);
-    ck_assert_msg(
-        strstr(output.out,
-               "warning: 1 weight is NaN or infinite, the first of token 2, layer 0, column 1: so "
-               "is what combine makes of it; 2 are negative, the first of token 0, layer 0, column "
-               "1\n") != NULL,
-        "%s", output.out);
+    TEST_SAYS(output.out,
+              "warning: 1 weight is NaN or infinite, the first of token 2, layer 0, column 1: so "
+              "is what combine makes of it; 2 are negative, the first of token 0, layer 0, column "
+              "1\n");
     ck_assert_int_eq(TEST_EPSIM(&output, "check", "--model", "toy-16x2", "--weights", path), 2);
-    ck_assert_msg(strstr(output.err, "--weights: needs --routing TRACE") != NULL, "%s", output.err);
+    TEST_SAYS(output.err, "--weights: needs --routing TRACE");
 }
 END_TEST
 

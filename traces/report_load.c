@@ -188,12 +188,14 @@ int report_bytes(struct report *report)
         "sum(distinct_rank_bytes), sum(wire_bytes) FROM message_stat WHERE run = ?1 "
         "GROUP BY op, link_class ORDER BY op DESC, link_class",
         "operation|link|>messages|>formula|>distinct ranks|>on the wire"};
+    bool any = false;
 
     trace_html_section(&report->html, "Bytes",
                        "Formula: selections times row bytes. Distinct: once per "
                        "token and rank. Wire: whole messages with headers and "
                        "scales, on that hop.");
-    if (report_table(report, &bytes, put_bytes, NULL, NULL) != 0) return -1;
+    if (report_table(report, &bytes, put_bytes, NULL, &any) != 0) return -1;
+    if (!any) trace_html_put(&report->html, "<p>This run recorded no messages.</p>\n");
     trace_html_put(&report->html, "</section>\n");
     return 0;
 }
