@@ -10,6 +10,7 @@
 #include "gen/config.h"
 #include "gen/version.h"
 #include "tools/commands.h"
+#include "traces/file_cut.h"
 
 struct command {
     const char *name;
@@ -65,6 +66,7 @@ int main(int argc, char **argv)
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
     (void)mallopt(M_TRIM_THRESHOLD, 512 << 20);
 #endif
+    trace_file_cut_watch();
     (void)signal(SIGXFSZ, SIG_IGN); /* A file that may not grow is an error, not a death. */
     if (argc < 2) {
         print_usage();

@@ -20,9 +20,9 @@ struct trace_file {
     uint64_t bytes;
 };
 
-/* Bring in a regular file. Nobody may shorten one of more than a gigabyte meanwhile: the system
- * would end the process on the first touch of a page that is gone. 0, or -1 with "PATH: why" in
- * err; *file is written only on success. */
+/* Bring in a regular file. Where somebody shortens one of more than a gigabyte meanwhile, the first
+ * touch of a page that is gone is a SIGBUS: traces/file_cut.h makes a line of it. 0, or -1 with
+ * "PATH: why" in err; *file is written only on success. */
 int trace_file_open(const char *path, struct trace_file *file, char *err, size_t err_len);
 void trace_file_close(struct trace_file *file); /* Safe on a zeroed struct and twice. */
 
