@@ -16,9 +16,12 @@
 #include "sim/plugin_private.h"
 
 /* In the forked child, where only calls that are safe after fork may be made: never returns.
- * Standard output becomes standard error, so that what a plugin prints is in nobody's way. */
+ * Standard output becomes standard error, so that what a plugin prints is in nobody's way; a
+ * session of its own, so that a signal to its group reaches neither the run nor the shell behind
+ * it. */
 static void become_host(char *const argv[], const char *program, const int *fds)
 {
+    (void)setsid();
     const int null_fd = open("/dev/null", O_RDONLY);
     (void)dup2(null_fd, STDIN_FILENO);
     (void)dup2(STDERR_FILENO, STDOUT_FILENO);
@@ -58,16 +61,18 @@ static void describe_fault(const struct plugin_child *child, char *text, size_t 
     snprintf(text, text_len, ": %s", place);
 }
 
-/* Kill it, take its exit status, and keep in child->gone what became of it. A process that
- * closed its socket because it was ending keeps the status that it ended with. */
+/* Kill it and what it started (its group, whose number is taken until it was waited for), take its
+ * exit status, and keep in child->gone what became of it. A process that closed its socket because
+ * it was ending keeps the status that it ended with. */
 static void bury(struct plugin_child *child, bool late)
 {
     const char *op = plugin_op_name(child->request.op);
     char fault[160] = "";
     int status = 0;
 
-    assert(child->pid > 0);
-    (void)kill(child->pid, SIGKILL);
+    assert(child->pid > 1); /* Minus 1 would be every process there is. */
+    (void)kill(-child->pid, SIGKILL);
+    (void)kill(child->pid, SIGKILL); /* Before it had a group. */
     while (waitpid(child->pid, &status, 0) < 0 && errno == EINTR) continue;
     child->pid = 0;
     if (late) {

@@ -91,6 +91,7 @@ static void *watch_parent(void *opaque)
     const struct host *host = (const struct host *)opaque;
     struct pollfd end = {.fd = host->socket_fd}; /* No events: a hang-up is always told. */
     while (poll(&end, 1, -1) < 0 || (end.revents & (POLLHUP | POLLERR | POLLNVAL)) == 0) continue;
+    (void)kill(-getpid(), SIGKILL); /* What the plugin started, where we lead a group. */
     (void)kill(getpid(), SIGKILL);
     return NULL;
 }

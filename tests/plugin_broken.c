@@ -5,6 +5,7 @@
  * process that holds the plugin is written to that file. */
 #include "sim/backend.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,16 @@ static int is_at(const char *what, const char *operation)
     return is(joined);
 }
 
+/* Into the file that EPSIM_BREAK_PID names, if any. */
+static void write_pid(pid_t pid)
+{
+    const char *path = getenv("EPSIM_BREAK_PID");
+    FILE *file = path != NULL ? fopen(path, "w") : NULL;
+    if (file == NULL) return;
+    fprintf(file, "%ld", (long)pid);
+    fclose(file);
+}
+
 static void misbehave(const char *operation)
 {
     volatile uintptr_t address = 16;
@@ -43,6 +54,20 @@ static void misbehave(const char *operation)
         sleep(3);
         _exit(0);
     }
+    if (is_at("stay", operation)) { /* One that stays. Its number goes where ours went. */
+        const pid_t helper = fork();
+        if (helper == 0) {
+            for (int fd = 0; fd <= STDERR_FILENO; fd++) close(fd);
+            sleep(60);
+            _exit(0);
+        }
+        write_pid(helper);
+    }
+    if (is_at("signal", operation)) { /* To whoever is in our group: not the run, nor its shell. */
+        if (getpgrp() == getpgid(getppid())) exit(9);
+        kill(0, SIGTERM);
+        pause();
+    }
     for (int fd = STDERR_FILENO + 1; is_at("shrink", operation) && fd < 64; fd++)
         if (ftruncate(fd, 0) == 0) exit(8); /* Must not be possible. */
 }
@@ -50,12 +75,7 @@ static void misbehave(const char *operation)
 static int broken_open(const struct sim_backend_ops *self, void **state_out, char *err,
                        size_t err_len)
 {
-    const char *path = getenv("EPSIM_BREAK_PID");
-    FILE *file = path != NULL ? fopen(path, "w") : NULL;
-    if (file != NULL) {
-        fprintf(file, "%ld", (long)getpid());
-        fclose(file);
-    }
+    write_pid(getpid());
     misbehave("open");
     if (is("refuse")) {
         snprintf(err, err_len, "no GPU of\nmine here");

@@ -30,6 +30,7 @@ static const struct {
     {"crash-combine", "SIGSEGV in combine: at address 0x10", DURING},
     {"crash-close", "SIGSEGV in close: at address 0x10", AFTER},
     {"abort-combine", "SIGABRT in combine", DURING},
+    {"signal-dispatch", "SIGTERM in dispatch", DURING},
     {"exit-dispatch", "exit with status 7 in dispatch", DURING},
     {"exit-load", "exit with status 7 in load", BEFORE},
     {"hang-load", "hang in load: no answer within 1 s (--time-limit-s), killed", BEFORE},
@@ -199,6 +200,37 @@ START_TEST(wrong_counts_are_a_mismatch_and_nothing_else)
 }
 END_TEST
 
+/* The kernel ends it a moment later, and whoever inherits orphans waits for it: a zombie here
+ * would be theirs. */
+static void wait_for_end_of(pid_t pid)
+{
+    const struct timespec pause = {0, 20000000};
+    for (int rounds = 0; rounds < 1000; rounds++, nanosleep(&pause, NULL)) {
+        char state = 'X';
+        const char *stat_path = test_format("/proc/%ld/stat", (long)pid);
+        FILE *file = test_exists(stat_path) ? fopen(stat_path, "r") : NULL;
+        if (file == NULL) return;
+        if (fscanf(file, "%*d %*s %c", &state) != 1) state = 'X';
+        fclose(file);
+        if (state == 'Z' || state == 'X') return;
+    }
+    ck_abort_msg("process %ld is still there", (long)pid);
+}
+
+START_TEST(what_a_plugin_started_ends_with_it)
+{
+    const char *pid_path = test_join(test_temp_dir(), "pid");
+    struct test_output output;
+    setenv("EPSIM_BREAK", "stay-close", 1);
+    setenv("EPSIM_BREAK_PID", pid_path, 1);
+    TEST_EPSIM(&output, "verify", "--golden", golden(), "--backend", plugin("broken"));
+    ck_assert_msg(output.status == 0, "status %d: %s%s", output.status, output.out, output.err);
+    const pid_t helper = (pid_t)strtol(test_read(pid_path, NULL), NULL, 10);
+    ck_assert_int_gt(helper, 1);
+    wait_for_end_of(helper);
+}
+END_TEST
+
 START_TEST(an_interrupted_run_leaves_no_process)
 {
     const char *pid_path = test_join(test_temp_dir(), "pid"), *path = plugin("broken");
@@ -218,19 +250,7 @@ START_TEST(an_interrupted_run_leaves_no_process)
     ck_assert_int_eq(kill(run, SIGINT), 0);
     ck_assert_int_eq(waitpid(run, &status, 0), run);
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
-    /* The kernel ends it a moment later, and whoever inherits orphans waits for it: a zombie here
-     * would be theirs. */
-    for (;;) {
-        char state = 'X';
-        const char *stat_path = test_format("/proc/%ld/stat", (long)host);
-        if (!test_exists(stat_path)) break;
-        FILE *file = fopen(stat_path, "r");
-        if (file == NULL) break;
-        if (fscanf(file, "%*d %*s %c", &state) != 1) state = 'X';
-        fclose(file);
-        if (state == 'Z' || state == 'X') break;
-        nanosleep(&pause, NULL);
-    }
+    wait_for_end_of(host);
 }
 END_TEST
 
@@ -314,6 +334,7 @@ Suite *bad_plugin_suite(void)
     tcase_add_test(tcase, what_a_plugin_prints_is_not_in_the_report);
     tcase_add_loop_test(tcase, a_helper_process_and_a_cut_in_shared_memory_harm_nobody, 0, 3);
     tcase_add_test(tcase, wrong_counts_are_a_mismatch_and_nothing_else);
+    tcase_add_test(tcase, what_a_plugin_started_ends_with_it);
     tcase_add_test(tcase, an_interrupted_run_leaves_no_process);
     tcase_add_test(tcase, the_limit_is_a_number_of_seconds);
     tcase_add_test(tcase, places_have_holes_between_and_end_at_page_ends);
