@@ -159,16 +159,21 @@ static void arrive(struct ll *ll, uint32_t rank)
     ll_order(turns, sorted, trains);
     for (uint32_t i = 0; i < trains; i++) {
         const struct ll_train *train = &r->train[sorted[i].train];
-        const uint64_t first_ps = train->at_ps - flight_ps, engine_ps = train->engine_ps;
+        const uint64_t first_ps = train->at_ps - flight_ps;
+        uint64_t by_engine_ps = train->engine_ps, by_wire_ps = first_ps; /* turn_ps, row by row. */
+        uint64_t *depart_ps = ll->slot_depart_ps + train->first_slot;
+        uint64_t *land_ps = ll->slot_land_ps + train->first_slot;
         add_wait(&waits, train->rows, ll_later(nic.wire_free_ps, train->at_ps) - train->at_ps);
         for (uint32_t row = 0; row < train->rows; row++) {
-            const uint64_t depart_ps = turn_ps(ll, engine_ps, first_ps, row);
-            (void)ll_nic_pass(&nic, message_ps, wire_ps, depart_ps + flight_ps);
-            ll->slot_depart_ps[train->first_slot + row] = depart_ps;
-            ll->slot_land_ps[train->first_slot + row] = nic.wire_free_ps;
+            depart_ps[row] = ll_later(by_engine_ps, by_wire_ps);
+            (void)ll_nic_pass(&nic, message_ps, wire_ps, depart_ps[row] + flight_ps);
+            land_ps[row] = nic.wire_free_ps;
+            by_engine_ps += message_ps;
+            by_wire_ps += wire_ps;
         }
         if (!train->flag) continue;
-        const uint64_t flag_ps = flag_turn_ps(ll, engine_ps, first_ps, train->rows) + flight_ps;
+        const uint64_t flag_ps =
+            flag_turn_ps(ll, train->engine_ps, first_ps, train->rows) + flight_ps;
         const uint64_t seen_ps = ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, flag_ps);
         ll_flag_landed(ll, train->src, rank, train->group_rows, seen_ps);
     }
