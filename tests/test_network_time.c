@@ -394,6 +394,7 @@ START_TEST(
     build_drawn(SIM_MODE_LL, _i / 2 % 2 == 0 ? 60 : 400);
     machine.port_buffer_bytes = UINT64_C(1) << 40;
     if (_i >= 4) machine.nic_message_ps = fabric_transfer_ps(6 * HIDDEN, 48500000000);
+    if (_i >= 4) machine.costs.ll.nic_flag_ps = 700000;
     for (uint32_t r = 0; r < traffic.ranks; r++) start_ps[r] = sim_rng_below(&rng, 40000000);
     ck_assert_uint_le(2 * traffic.message_count[direction] + (uint64_t)traffic.ranks * 27, 200000);
     (void)slowest_ps(direction, NULL);
