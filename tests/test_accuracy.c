@@ -3,12 +3,12 @@
  * Method: few rows with invented predictions, answers worked out on paper; then the command on a
  * small file of our own and on broken ones. */
 #include <check.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/accuracy.h"
 #include "sim/predict.h"
+#include "tests/json.h"
 #include "tests/support.h"
 
 Suite *accuracy_suite(void);
@@ -111,7 +111,6 @@ START_TEST(rows_come_out_in_the_order_of_the_file)
 {
     char text[1024];
     struct test_output output;
-    json_error_t error;
     snprintf(text, sizeof text, "%s%s", HEADER,
              "x2,h200-hgx,1,8,ll,dispatch,8,8,7168,8,256,fp8,,128,16.0,A,never-heard-of,1\n"
              "x1,h100-hgx,1,8,ll,combine,8,8,7168,8,256,fp8,,128,14.0,A,,1\n"
@@ -119,15 +118,15 @@ START_TEST(rows_come_out_in_the_order_of_the_file)
     const char *path = test_write_text(test_temp_dir(), "any-name.csv", text);
     ck_assert_msg(TEST_EPSIM(&output, "accuracy", "--measured", path, "--json") == 0, "%s",
                   output.err);
-    json_t *json = json_loadb(output.out, output.out_bytes, 0, &error);
+    json_t *json = test_json(&output);
     const json_t *rows = json_object_get(json, "rows");
     ck_assert_uint_eq(json_array_size(rows), 3);
     static const char *const IDS[] = {"x2", "x1", "x3"};
     for (size_t i = 0; i < 3; i++) {
         const json_t *one = json_array_get(rows, i);
-        ck_assert_str_eq(json_string_value(json_object_get(one, "id")), IDS[i]);
-        const double predicted = json_number_value(json_object_get(one, "predicted_us"));
-        const double us = json_number_value(json_object_get(one, "measured_us"));
+        ck_assert_str_eq(text_at(one, "id"), IDS[i]);
+        const double predicted = number_at(one, "predicted_us");
+        const double us = number_at(one, "measured_us");
         ck_assert_msg(predicted > us / 2 && predicted < us * 2, "%s: %f", IDS[i], predicted);
     }
     ck_assert_uint_eq(json_array_size(json_object_get(json, "groups")), 5);

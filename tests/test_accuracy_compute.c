@@ -3,11 +3,11 @@
  * Right values: one row by hand on a machine of round numbers; the measured tables (outside the
  * tree) within the bounds that are promised; and properties: skew costs, refusals have lines. */
 #include <check.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include "sim/accuracy.h"
 #include "sim/predict.h"
+#include "tests/json.h"
 #include "tests/support.h"
 
 static char err[512];
@@ -119,16 +119,14 @@ static void judge(const char *name, const char *op, const char *attention, doubl
     }
     ck_assert_int_eq(
         TEST_EPSIM(&output, "accuracy", "--measured", path, "--attention", attention, "--json"), 0);
-    json_t *json = json_loads(output.out, 0, NULL);
-    ck_assert_ptr_nonnull(json);
+    json_t *json = test_json(&output);
     json_array_foreach(json_object_get(json, "groups"), i, group)
     {
-        if (strcmp(json_string_value(json_object_get(group, "machine")), "all") != 0 ||
-            strcmp(json_string_value(json_object_get(group, "op")), op) != 0)
+        if (strcmp(text_at(group, "machine"), "all") != 0 || strcmp(text_at(group, "op"), op) != 0)
             continue;
         found = true;
-        ck_assert_double_le(json_real_value(json_object_get(group, "median_abs_error")), median);
-        ck_assert_double_le(json_real_value(json_object_get(group, "p90_abs_error")), p90);
+        ck_assert_double_le(number_at(group, "median_abs_error"), median);
+        ck_assert_double_le(number_at(group, "p90_abs_error"), p90);
     }
     ck_assert(found);
     json_decref(json);

@@ -3,7 +3,6 @@
  *
  * tests/plugin_broken.c takes what to do wrong from the environment. */
 #include <check.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "sim/memory.h"
 #include "sim/plugin_load.h"
 #include "sim/plugin_wire.h"
+#include "tests/json.h"
 #include "tests/support.h"
 #include "tests/with_plugin.h"
 
@@ -77,7 +77,6 @@ START_TEST(a_failure_is_a_line_of_the_report)
         test_format("broken: %s%s: %s\n", failures[_i].when == DURING ? "ll_ep2_masked: " : "",
                     path, failures[_i].says);
     struct test_output output;
-    json_error_t error;
 
     setenv("EPSIM_BREAK", failures[_i].what, 1);
     setenv("EPSIM_BREAK_PID", pid_path, 1);
@@ -93,10 +92,9 @@ START_TEST(a_failure_is_a_line_of_the_report)
     if (strncmp(failures[_i].what, "hang", 4) == 0) return; /* Once is slow enough. */
     TEST_EPSIM(&output, "verify", "--golden", golden(), "--backend", path, "--json");
     ck_assert_int_eq(output.status, 3);
-    json_t *json = json_loads(output.out, 0, &error);
-    ck_assert_msg(json != NULL, "%s: %s", error.text, output.out);
+    json_t *json = test_json(&output);
     const json_t *first = json_array_get(json_object_get(json, "failures"), 0);
-    ck_assert_msg(strstr(text_of(first, "text"), failures[_i].says) != NULL, "%s", output.out);
+    ck_assert_msg(strstr(text_at(first, "text"), failures[_i].says) != NULL, "%s", output.out);
     json_decref(json);
 }
 END_TEST
@@ -165,13 +163,11 @@ END_TEST
 START_TEST(what_a_plugin_prints_is_not_in_the_report)
 {
     struct test_output output;
-    json_error_t error;
     setenv("EPSIM_BREAK", "print", 1);
     TEST_EPSIM(&output, "verify", "--golden", golden(), "--backend", plugin("broken"), "--json");
     ck_assert_int_eq(output.status, 0);
-    json_t *json = json_loads(output.out, 0, &error);
-    ck_assert_msg(json != NULL, "%s: %s", error.text, output.out);
-    ck_assert_int_eq(json_integer_value(json_object_get(json, "passed")), 3);
+    json_t *json = test_json(&output);
+    ck_assert_int_eq(int_at(json, "passed"), 3);
     TEST_SAYS(output.err, "for the report");
     json_decref(json);
 }

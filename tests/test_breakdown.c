@@ -2,11 +2,11 @@
  * with the run's own times, and a knob that does nothing says so. */
 #include <check.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/db_support.h"
+#include "tests/json.h"
 #include "tests/support.h"
 
 Suite *breakdown_suite(void);
@@ -16,11 +16,8 @@ static const char *const OPS[] = {"dispatch", "combine"};
 static json_t *run_json(const char *const arguments[])
 {
     struct test_output output;
-    json_error_t error;
     ck_assert_int_eq(test_run(arguments, &output), 0);
-    json_t *json = json_loads(output.out, 0, &error);
-    ck_assert_msg(json != NULL, "%s", error.text);
-    return json;
+    return test_json(&output);
 }
 
 /* Two layers and two steps of low latency on two nodes, with a skew, or of normal mode. */
@@ -31,13 +28,6 @@ static json_t *explained(const char *mode, const char *db)
         "16",         "--tokens",  "16",      "--layers",        "2",      "--steps", "2",
         "--skew",     "normal:20", "--model", "qwen3-235b-a22b", "--db",   db,        NULL};
     return run_json(arguments);
-}
-
-static int64_t integer(const json_t *json, const char *key)
-{
-    const json_t *value = json_object_get(json, key);
-    ck_assert_msg(json_is_integer(value), "%s", key);
-    return json_integer_value(value);
 }
 
 static int64_t sum_of_parts(const json_t *sum)
@@ -59,20 +49,20 @@ START_TEST(parts_in_json_and_database_sum_to_the_runs_own_times)
     for (int d = 0; d < 2; d++) {
         const json_t *sum = json_object_get(explain, OPS[d]);
         int64_t layers_ps = 0;
-        ck_assert_int_eq(integer(sum, "cells"), 4);
-        ck_assert_int_eq(sum_of_parts(sum), integer(sum, "time_ps"));
+        ck_assert_int_eq(int_at(sum, "cells"), 4);
+        ck_assert_int_eq(sum_of_parts(sum), int_at(sum, "time_ps"));
         for (size_t l = 0; l < 2; l++) {
             const json_t *layer = json_array_get(json_object_get(explain, "layers"), l);
-            layers_ps += integer(json_object_get(layer, OPS[d]), "time_ps");
+            layers_ps += int_at(json_object_get(layer, OPS[d]), "time_ps");
             ck_assert_int_eq(sum_of_parts(json_object_get(layer, OPS[d])),
-                             integer(json_object_get(layer, OPS[d]), "time_ps"));
+                             int_at(json_object_get(layer, OPS[d]), "time_ps"));
         }
-        ck_assert_int_eq(layers_ps, integer(sum, "time_ps"));
+        ck_assert_int_eq(layers_ps, int_at(sum, "time_ps"));
         snprintf(sql, sizeof sql,
                  "SELECT sum(slowest) FROM (SELECT max(end_ps - start_ps) AS slowest FROM span "
                  "WHERE op = '%s' GROUP BY step, layer)",
                  OPS[d]);
-        snprintf(expected, sizeof expected, "%" PRId64, integer(sum, "time_ps"));
+        snprintf(expected, sizeof expected, "%" PRId64, int_at(sum, "time_ps"));
         ck_assert_str_eq(db_ask(db, sql), expected);
     }
     /* Every rank, layer and step: 16 x 2 x 2 x 2. */
@@ -97,8 +87,7 @@ START_TEST(asking_changes_no_time_and_not_asking_leaves_no_row)
     ck_assert_ptr_null(json_object_get(without, "explain"));
     ck_assert_str_eq(db_ask(db, "SELECT count(*) FROM attribution"), "0");
     json_t *with = explained("ll", db);
-    ck_assert_str_eq(json_string_value(json_object_get(with, "digest")),
-                     json_string_value(json_object_get(without, "digest")));
+    ck_assert_str_eq(text_at(with, "digest"), text_at(without, "digest"));
     ck_assert(json_equal(json_object_get(with, "layers"), json_object_get(without, "layers")));
     json_decref(without);
     json_decref(with);
@@ -110,8 +99,7 @@ static const json_t *knob_of(const json_t *explain, const char *op, const char *
     const json_t *knobs = json_object_get(explain, "widen");
     for (size_t i = 0; i < json_array_size(knobs); i++) {
         const json_t *knob = json_array_get(knobs, i);
-        if (strcmp(json_string_value(json_object_get(knob, "knob")), name) == 0 &&
-            strcmp(json_string_value(json_object_get(knob, "op")), op) == 0)
+        if (strcmp(text_at(knob, "knob"), name) == 0 && strcmp(text_at(knob, "op"), op) == 0)
             return knob;
     }
     ck_abort_msg("%s of %s", name, op);
@@ -122,9 +110,9 @@ static void does_nothing(const json_t *explain, const char *name, const char *re
 {
     for (int d = 0; d < 2; d++) {
         const json_t *knob = knob_of(explain, OPS[d], name);
-        ck_assert_msg(json_is_true(json_object_get(knob, "does_nothing")), "%s", name);
-        ck_assert_int_eq(integer(knob, "gain_ps"), 0);
-        ck_assert_str_eq(json_string_value(json_object_get(knob, "reason")), reason);
+        ck_assert_msg(is_true_at(knob, "does_nothing"), "%s", name);
+        ck_assert_int_eq(int_at(knob, "gain_ps"), 0);
+        ck_assert_str_eq(text_at(knob, "reason"), reason);
     }
 }
 
@@ -139,8 +127,7 @@ START_TEST(a_knob_that_does_nothing_says_so)
     does_nothing(explain, "sms", "low latency takes a grid of its own");
     does_nothing(explain, "qp-depth", "no ring is ever full");
     does_nothing(explain, "notify", "low latency exchanges no counts beforehand");
-    ck_assert(
-        json_is_false(json_object_get(knob_of(explain, "dispatch", "launch"), "does_nothing")));
+    ck_assert(!is_true_at(knob_of(explain, "dispatch", "launch"), "does_nothing"));
     json_decref(json);
 }
 END_TEST
@@ -175,10 +162,8 @@ START_TEST(what_widening_gives_is_what_a_run_with_it_takes)
     arguments[15] = "16";
     json_t *sixteen = run_json(arguments);
     const json_t *knob = knob_of(json_object_get(eight, "explain"), "dispatch", "sms");
-    ck_assert_int_eq(
-        integer(knob, "after_ps"),
-        integer(json_object_get(json_object_get(sixteen, "explain"), "dispatch"), "time_ps"));
-    ck_assert_int_lt(integer(knob, "after_ps"), integer(knob, "before_ps"));
+    ck_assert_int_eq(int_at(knob, "after_ps"), int_at(sixteen, "explain.dispatch.time_ps"));
+    ck_assert_int_lt(int_at(knob, "after_ps"), int_at(knob, "before_ps"));
     json_decref(eight);
     json_decref(sixteen);
 }
@@ -196,10 +181,8 @@ START_TEST(an_ideal_fabric_gives_back_what_a_real_one_takes)
     arguments[16] = NULL;
     json_t *ideal = run_json(arguments);
     const json_t *knob = knob_of(json_object_get(shared, "explain"), "dispatch", "fabric");
-    ck_assert_int_eq(
-        integer(knob, "after_ps"),
-        integer(json_object_get(json_object_get(ideal, "explain"), "dispatch"), "time_ps"));
-    ck_assert_int_lt(integer(knob, "after_ps"), integer(knob, "before_ps"));
+    ck_assert_int_eq(int_at(knob, "after_ps"), int_at(ideal, "explain.dispatch.time_ps"));
+    ck_assert_int_lt(int_at(knob, "after_ps"), int_at(knob, "before_ps"));
     does_nothing(json_object_get(ideal, "explain"), "fabric", "it is ideal");
     json_decref(shared);
     json_decref(ideal);
@@ -240,10 +223,10 @@ START_TEST(a_measured_row_is_taken_apart_by_its_id)
                                          csv,          "--explain", IDS[i],   NULL};
         json_t *json = run_json(arguments), *explain = json_object_get(json, "explain");
         const json_t *sum = json_object_get(explain, OPS[i > 0]);
-        ck_assert_int_eq(integer(sum, "cells"), 1);
-        ck_assert_int_gt(integer(sum, "time_ps"), 0);
-        ck_assert_int_eq(sum_of_parts(sum), integer(sum, "time_ps"));
-        ck_assert_int_eq(integer(json_object_get(explain, OPS[i == 0]), "cells"), 0);
+        ck_assert_int_eq(int_at(sum, "cells"), 1);
+        ck_assert_int_gt(int_at(sum, "time_ps"), 0);
+        ck_assert_int_eq(sum_of_parts(sum), int_at(sum, "time_ps"));
+        ck_assert_int_eq(int_at(json_object_get(explain, OPS[i == 0]), "cells"), 0);
         json_decref(json);
     }
     struct test_output output;

@@ -2,11 +2,11 @@
  *
  * Method: pairs of recorded runs of which it is known beforehand where they first differ. */
 #include <check.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/db_support.h"
+#include "tests/json.h"
 #include "traces/npy.h"
 
 Suite *diff_suite(void);
@@ -18,30 +18,15 @@ Suite *diff_suite(void);
 static json_t *diff(const char *a, const char *b, int status)
 {
     struct test_output output;
-    json_error_t error;
     TEST_EPSIM(&output, "diff", a, b, "--json");
     ck_assert_msg(output.status == status, "status %d: %s%s", output.status, output.err,
                   output.out);
-    json_t *json = json_loadb(output.out, output.out_bytes, 0, &error);
-    ck_assert_msg(json != NULL, "%s", error.text);
-    return json;
+    return test_json(&output);
 }
 
 static const char *run_name(const char *db, int run)
 {
     return test_format("%s#%d", db, run);
-}
-
-static int64_t number(const json_t *json, const char *key)
-{
-    const json_t *value = json_object_get(json_object_get(json, "first_difference"), key);
-    ck_assert_msg(json_is_integer(value), "%s", key);
-    return json_integer_value(value);
-}
-
-static const char *text(const json_t *json, const char *key)
-{
-    return json_string_value(json_object_get(json_object_get(json, "first_difference"), key));
 }
 
 START_TEST(equal_runs_have_no_difference)
@@ -51,9 +36,9 @@ START_TEST(equal_runs_have_no_difference)
     ck_assert_int_eq(RUN(&output, db, "--threads", "1"), 0);
     ck_assert_int_eq(RUN(&output, db, "--threads", "2"), 0);
     json_t *json = diff(run_name(db, 1), run_name(db, 2), 0);
-    ck_assert(json_is_true(json_object_get(json, "same")));
+    ck_assert(is_true_at(json, "same"));
     /* 2 steps x 1 layer x 4 ranks x 4 stages. */
-    ck_assert_int_eq(json_integer_value(json_object_get(json, "compared")), 32);
+    ck_assert_int_eq(int_at(json, "compared"), 32);
     ck_assert(json_is_null(json_object_get(json, "first_difference")));
     json_decref(json);
 }
@@ -71,7 +56,7 @@ START_TEST(figures_of_another_program_are_shown_as_they_are)
                    "(2, 0, 0, 'dispatch', 0, 'sm', (1 << 62) + ((1 << 62) - 1))");
     json_t *json = diff(run_name(db, 1), run_name(db, 2), 0);
     const json_t *row = json_array_get(json_object_get(json, "resources"), 0);
-    ck_assert_str_eq(json_string_value(json_object_get(row, "op")), "");
+    ck_assert_str_eq(text_at(row, "op"), "");
     ck_assert(json_is_object(json_object_get(row, "a")));
     ck_assert(json_is_null(json_object_get(row, "b")));
     json_decref(json);
@@ -89,11 +74,11 @@ START_TEST(another_recipe_is_named_at_its_first_code)
     ck_assert_int_eq(RUN(&output, db, "--recipe", "fp8"), 0);
     ck_assert_int_eq(RUN(&output, db, "--recipe", "fp8r"), 0);
     json_t *json = diff(run_name(db, 1), db, 1);
-    ck_assert_int_eq(number(json, "step"), 0);
-    ck_assert_int_eq(number(json, "rank"), 0);
-    ck_assert_str_eq(text(json, "stage"), "dispatch");
-    ck_assert_int_eq(number(json, "channel"), 0);
-    TEST_SAYS(text(json, "note"), "A quantises by ll, B by ll_round");
+    ck_assert_int_eq(int_at(json, "first_difference.step"), 0);
+    ck_assert_int_eq(int_at(json, "first_difference.rank"), 0);
+    ck_assert_str_eq(text_at(json, "first_difference.stage"), "dispatch");
+    ck_assert_int_eq(int_at(json, "first_difference.channel"), 0);
+    TEST_SAYS(text_at(json, "first_difference.note"), "A quantises by ll, B by ll_round");
     json_decref(json);
 }
 END_TEST
@@ -109,14 +94,15 @@ START_TEST(a_fault_of_one_run_is_found_in_its_step_rank_token_and_channel)
     ck_assert_int_eq(RUN(&output, db, "--seed", "1"), 0);
     ck_assert_int_eq(RUN(&output, db, "--seed", "1", "--scenario", fault), 1);
     json_t *json = diff(run_name(db, 1), run_name(db, 2), 1);
-    ck_assert_int_eq(number(json, "step"), 1);
-    ck_assert_int_eq(number(json, "layer"), 0);
-    ck_assert_int_eq(number(json, "rank"), 2);
-    ck_assert_str_eq(text(json, "stage"), "combine");
-    ck_assert_int_eq(number(json, "src_rank"), 2);
-    ck_assert_int_eq(number(json, "src_token"), 3);
-    ck_assert_int_eq(number(json, "channel"), 50); /* Byte 101 is the high half of channel 50. */
-    ck_assert_str_ne(text(json, "a"), text(json, "b"));
+    ck_assert_int_eq(int_at(json, "first_difference.step"), 1);
+    ck_assert_int_eq(int_at(json, "first_difference.layer"), 0);
+    ck_assert_int_eq(int_at(json, "first_difference.rank"), 2);
+    ck_assert_str_eq(text_at(json, "first_difference.stage"), "combine");
+    ck_assert_int_eq(int_at(json, "first_difference.src_rank"), 2);
+    ck_assert_int_eq(int_at(json, "first_difference.src_token"), 3);
+    ck_assert_int_eq(int_at(json, "first_difference.channel"),
+                     50); /* Byte 101 is the high half of channel 50. */
+    ck_assert_str_ne(text_at(json, "first_difference.a"), text_at(json, "first_difference.b"));
     json_decref(json);
 }
 END_TEST
@@ -137,9 +123,9 @@ START_TEST(a_trace_that_has_changed_since_is_named)
     ids[0][0][0] = 9;
     ck_assert_int_eq(trace_npy_write(trace, TRACE_U8, shape, 3, ids, err, sizeof err), 0);
     json_t *json = diff(run_name(db, 1), run_name(db, 2), 1);
-    ck_assert_str_eq(text(json, "stage"), "dispatch");
-    TEST_SAYS(text(json, "note"), "ids.npy");
-    TEST_SAYS(text(json, "note"), "changed since");
+    ck_assert_str_eq(text_at(json, "first_difference.stage"), "dispatch");
+    TEST_SAYS(text_at(json, "first_difference.note"), "ids.npy");
+    TEST_SAYS(text_at(json, "first_difference.note"), "changed since");
     ck_assert_ptr_null(json_object_get(json_object_get(json, "first_difference"), "a"));
     json_decref(json);
 }
@@ -174,19 +160,11 @@ static const json_t *entry(const json_t *json, const char *list, const char *op,
     const json_t *all = json_object_get(json, list);
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *one = json_array_get(all, i);
-        if (strcmp(json_string_value(json_object_get(one, "op")), op) != 0) continue;
-        if (key == NULL || strcmp(json_string_value(json_object_get(one, key)), value) == 0)
-            return one;
+        if (strcmp(text_at(one, "op"), op) != 0) continue;
+        if (key == NULL || strcmp(text_at(one, key), value) == 0) return one;
     }
     ck_abort_msg("no %s of %s in %s", value != NULL ? value : "entry", op, list);
     return NULL;
-}
-
-static int64_t figure(const json_t *one, const char *side, const char *key)
-{
-    const json_t *value = json_object_get(json_object_get(one, side), key);
-    ck_assert_msg(json_is_integer(value), "%s.%s", side, key);
-    return json_integer_value(value);
 }
 
 START_TEST(settings_stages_resources_and_parts_stand_side_by_side)
@@ -199,22 +177,22 @@ START_TEST(settings_stages_resources_and_parts_stand_side_by_side)
     const json_t *settings = json_object_get(json, "settings");
     ck_assert_uint_eq(json_object_size(settings), 1);
     const json_t *skew = json_object_get(settings, "skew");
-    ck_assert_str_eq(json_string_value(json_object_get(skew, "a")), "none");
-    ck_assert_str_eq(json_string_value(json_object_get(skew, "b")), "late:1:300");
+    ck_assert_str_eq(text_at(skew, "a"), "none");
+    ck_assert_str_eq(text_at(skew, "b"), "late:1:300");
 
     /* The three others spin for rank 1, 300 us late, in their dispatch. */
     const json_t *stage = entry(json, "stages", "dispatch", NULL, NULL);
-    const int64_t more_ps = figure(stage, "b", "ps") - figure(stage, "a", "ps");
+    const int64_t more_ps = int_at(stage, "b.ps") - int_at(stage, "a.ps");
     ck_assert_int_gt(more_ps, 290000000);
     ck_assert_int_le(more_ps, 300000000);
     const json_t *wait = entry(json, "parts", "dispatch", "part", "wait");
-    ck_assert_int_gt(figure(wait, "b", "ps"), 290000000);
-    ck_assert_int_eq(figure(wait, "a", "ps"), 0); /* A part that is not there is 0. */
+    ck_assert_int_gt(int_at(wait, "b.ps"), 290000000);
+    ck_assert_int_eq(int_at(wait, "a.ps"), 0); /* A part that is not there is 0. */
     /* The same rows both times. */
     const json_t *port = entry(json, "resources", "dispatch", "resource", "nvlink.out");
-    ck_assert_int_gt(figure(port, "a", "bytes"), 0);
-    ck_assert_int_eq(figure(port, "a", "bytes"), figure(port, "b", "bytes"));
-    ck_assert_int_gt(figure(port, "a", "ps"), 0);
+    ck_assert_int_gt(int_at(port, "a.bytes"), 0);
+    ck_assert_int_eq(int_at(port, "a.bytes"), int_at(port, "b.bytes"));
+    ck_assert_int_gt(int_at(port, "a.ps"), 0);
     json_decref(json);
     TEST_EPSIM(&output, "diff", run_name(db, 1), db);
     TEST_SAYS(output.out, "\nsetting   skew: A none, B late:1:300\n");
@@ -233,10 +211,9 @@ START_TEST(parts_of_a_run_sum_to_its_stages)
         int64_t sum_ps = 0;
         for (size_t i = 0; i < json_array_size(parts); i++) {
             const json_t *one = json_array_get(parts, i);
-            if (strcmp(json_string_value(json_object_get(one, "op")), OPS[d]) == 0)
-                sum_ps += figure(one, "a", "ps");
+            if (strcmp(text_at(one, "op"), OPS[d]) == 0) sum_ps += int_at(one, "a.ps");
         }
-        ck_assert_int_eq(sum_ps, figure(entry(json, "stages", OPS[d], NULL, NULL), "a", "ps"));
+        ck_assert_int_eq(sum_ps, int_at(entry(json, "stages", OPS[d], NULL, NULL), "a.ps"));
     }
     json_decref(json);
 }

@@ -4,11 +4,11 @@
  * Right values: the example in the README of deepseek-ai/EPLB (d52c72d5) and what the same code
  * gives for other shapes with a stable sort; ties and policies by hand. */
 #include <check.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ref/eplb.h"
+#include "tests/json.h"
 #include "tests/support.h"
 #include "traces/npy.h"
 
@@ -170,13 +170,10 @@ END_TEST
 static json_t *eplb(const char *weights, const char *const numbers[4])
 {
     struct test_output output;
-    json_error_t error;
     TEST_EPSIM(&output, "eplb", "--weights", weights, "--replicas", numbers[0], "--groups",
                numbers[1], "--nodes", numbers[2], "--gpus", numbers[3], "--json");
     ck_assert_msg(output.status == 0, "%s", output.err);
-    json_t *json = json_loadb(output.out, output.out_bytes, 0, &error);
-    ck_assert_msg(json != NULL, "%s", error.text);
-    return json;
+    return test_json(&output);
 }
 
 START_TEST(json_and_npy_weights_give_the_same_document)
@@ -222,8 +219,7 @@ static void assert_numbers(const json_t *vector, const char *key, const json_t *
 {
     const json_t *expected = json_object_get(vector, key);
     ck_assert_msg(json_is_array(expected), "%s", key);
-    ck_assert_msg(json_equal(expected, found), "%s: %s differs",
-                  json_string_value(json_object_get(vector, "name")), key);
+    ck_assert_msg(json_equal(expected, found), "%s: %s differs", text_at(vector, "name"), key);
 }
 
 START_TEST(captured_vectors_are_met_bit_by_bit)
@@ -242,8 +238,7 @@ START_TEST(captured_vectors_are_met_bit_by_bit)
         char texts[4][24];
         const char *numbers[4];
         for (int i = 0; i < 4; i++) {
-            snprintf(texts[i], sizeof texts[i], "%lld",
-                     (long long)json_integer_value(json_object_get(vector, KEYS[i])));
+            snprintf(texts[i], sizeof texts[i], "%lld", (long long)int_at(vector, KEYS[i]));
             numbers[i] = texts[i];
         }
         char *weights = json_dumps(json_object_get(vector, "weight"), 0);

@@ -4,13 +4,13 @@
  * changed at a time. */
 #include <check.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "sim/evidence.h"
 #include "sim/verify_cases.h"
+#include "tests/json.h"
 #include "tests/support.h"
 
 Suite *evidence_suite(void);
@@ -181,12 +181,6 @@ START_TEST(a_broken_record_is_one_line)
 }
 END_TEST
 
-static json_int_t number(const json_t *json, const char *key)
-{
-    ck_assert_msg(json_is_integer(json_object_get(json, key)), "%s", key);
-    return json_integer_value(json_object_get(json, key));
-}
-
 START_TEST(recorded_counts_and_exits_1_unless_all_match)
 {
     struct test_output output;
@@ -197,12 +191,11 @@ START_TEST(recorded_counts_and_exits_1_unless_all_match)
     ck_assert_int_eq(sim_evidence_write(&evidence, path, err, sizeof err), 0);
     ck_assert_int_eq(TEST_EPSIM(&output, "verify", "--recorded", path, "--cases", cases, "--json"),
                      0);
-    json_t *json = json_loads(output.out, 0, NULL);
-    ck_assert_ptr_nonnull(json);
-    ck_assert_int_eq(number(json, "lines"), 4);
-    ck_assert_int_eq(number(json, "matched"), 4);
-    ck_assert_int_eq(number(json, "mismatched"), 0);
-    ck_assert_int_eq(number(json, "stale"), 0);
+    json_t *json = test_json(&output);
+    ck_assert_int_eq(int_at(json, "lines"), 4);
+    ck_assert_int_eq(int_at(json, "matched"), 4);
+    ck_assert_int_eq(int_at(json, "mismatched"), 0);
+    ck_assert_int_eq(int_at(json, "stale"), 0);
     json_decref(json);
     evidence.lines[0].output ^= 1;
     evidence.lines[1].kernels[0] = evidence.lines[1].kernels[0] == '0' ? '1' : '0';

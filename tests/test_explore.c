@@ -4,10 +4,10 @@
  * state more for every one in which the poller may see twice the tag. Queue pair with M rows a
  * kernel: place q of a kernel holds 0..M + 1 + q requests in flight, the first place 2(M + 1). */
 #include <check.h>
-#include <jansson.h>
 #include <string.h>
 
 #include "sim/explore.h"
+#include "tests/json.h"
 #include "tests/support.h"
 
 Suite *explore_suite(void);
@@ -180,32 +180,29 @@ END_TEST
 START_TEST(the_command_prints_one_document_and_its_status_is_the_answer)
 {
     struct test_output output;
-    json_error_t error;
     TEST_EPSIM(&output, "explore", "sentinel", "--tokens", "2304", "--ordering", "unordered",
                "--json");
     ck_assert_int_eq(output.status, 1);
-    json_t *json = json_loadb(output.out, output.out_bytes, 0, &error);
-    ck_assert_msg(json != NULL, "%s", error.text);
-    ck_assert(json_is_false(json_object_get(json, "safe")));
-    ck_assert_int_eq(json_integer_value(json_object_get(json, "states")), 9223);
+    json_t *json = test_json(&output);
+    ck_assert(!is_true_at(json, "safe"));
+    ck_assert_int_eq(int_at(json, "states"), 9223);
     ck_assert_uint_eq(json_array_size(json_object_get(json, "schedule")), 1026);
-    ck_assert_int_eq(json_integer_value(json_object_get(json, "wrong_rows")), 1280);
+    ck_assert_int_eq(int_at(json, "wrong_rows"), 1280);
     const json_t *rows = json_object_get(json, "rows");
     ck_assert_uint_eq(json_array_size(rows), 1280);
     const json_t *row = json_array_get(rows, 0);
-    ck_assert_int_eq(json_integer_value(json_object_get(row, "expert")), 1);
-    ck_assert_int_eq(json_integer_value(json_object_get(row, "src_rank")), 0);
-    ck_assert_int_eq(json_integer_value(json_object_get(row, "src_token")), 1024);
+    ck_assert_int_eq(int_at(row, "expert"), 1);
+    ck_assert_int_eq(int_at(row, "src_rank"), 0);
+    ck_assert_int_eq(int_at(row, "src_token"), 1024);
     json_decref(json);
 
     TEST_EPSIM(&output, "explore", "sentinel", "--tokens", "2304", "--ordering", "ordered",
                "--json");
     ck_assert_int_eq(output.status, 0);
-    json = json_loadb(output.out, output.out_bytes, 0, &error);
-    ck_assert_msg(json != NULL, "%s", error.text);
-    ck_assert(json_is_true(json_object_get(json, "safe")));
+    json = test_json(&output);
+    ck_assert(is_true_at(json, "safe"));
     ck_assert_uint_eq(json_array_size(json_object_get(json, "schedule")), 0);
-    ck_assert_int_eq(json_integer_value(json_object_get(json, "wrong_rows")), 0);
+    ck_assert_int_eq(int_at(json, "wrong_rows"), 0);
     ck_assert_uint_eq(json_array_size(json_object_get(json, "rows")), 0);
     json_decref(json);
 }

@@ -3,10 +3,10 @@
  * Method: a small run written by hand, of which every event is known; then a real one, of which
  * the format's own rules are checked: a name for every track, slices of a track apart, both
  * ends of a flow inside slices, bytes in flight down to 0 at the end. */
-#include <jansson.h>
 #include <stdlib.h>
 
 #include "tests/db_support.h"
+#include "tests/json.h"
 #include "traces/export_perfetto.h"
 
 Suite *export_suite(void);
@@ -31,13 +31,6 @@ static const char *text_of(const json_t *event, const char *key)
 {
     const char *text = json_string_value(json_object_get(event, key));
     return text != NULL ? text : "";
-}
-
-static int64_t number_of(const json_t *event, const char *key)
-{
-    const json_t *value = json_object_get(event, key);
-    ck_assert_msg(json_is_integer(value), "%s", key);
-    return json_integer_value(value);
 }
 
 /* Nanoseconds: events have microseconds with three decimals. */
@@ -110,21 +103,21 @@ START_TEST(spans_are_slices_on_a_track_per_rank_and_stream)
     const char *folder = test_temp_dir();
     json_t *json = export_run(write_run(folder), test_join(folder, "run.json"));
     const json_t *slice = find(json, "X", "dispatch", 0);
-    ck_assert_int_eq(number_of(slice, "pid"), 1);
+    ck_assert_int_eq(int_at(slice, "pid"), 1);
     ck_assert_int_eq(ns_of(slice, "ts"), 1000); /* 1000.999 ns, rounded down. */
     ck_assert_int_eq(ns_of(slice, "dur"), 4000);
     const json_t *arguments = json_object_get(slice, "args");
-    ck_assert_int_eq(number_of(arguments, "layer"), 3);
-    ck_assert_int_eq(number_of(arguments, "bytes"), 4096);
-    ck_assert_int_eq(number_of(arguments, "start_ps"), 1000999);
-    ck_assert_int_eq(number_of(arguments, "end_ps"), 5000500);
+    ck_assert_int_eq(int_at(arguments, "layer"), 3);
+    ck_assert_int_eq(int_at(arguments, "bytes"), 4096);
+    ck_assert_int_eq(int_at(arguments, "start_ps"), 1000999);
+    ck_assert_int_eq(int_at(arguments, "end_ps"), 5000500);
     const json_t *next = find(json, "X", "combine", 0);
     ck_assert_int_eq(ns_of(next, "ts"), 5000); /* Touches the slice before. */
-    ck_assert_int_eq(number_of(next, "tid"), number_of(slice, "tid"));
+    ck_assert_int_eq(int_at(next, "tid"), int_at(slice, "tid"));
 
     const json_t *beside = find(json, "X", "combine", 1); /* Rank 1's overlaps its dispatch. */
-    ck_assert_int_eq(number_of(beside, "pid"), 2);
-    ck_assert_int_ne(number_of(beside, "tid"), number_of(find(json, "X", "dispatch", 1), "tid"));
+    ck_assert_int_eq(int_at(beside, "pid"), 2);
+    ck_assert_int_ne(int_at(beside, "tid"), int_at(find(json, "X", "dispatch", 1), "tid"));
     ck_assert_ptr_nonnull(find(json, "X", "exp?ert", 0));
     ck_assert_str_eq(text_of(find(json, "X", "exp?ert", 0), "cat"), "com?pute?");
     ck_assert_int_eq(ns_of(find(json, "X", "step 0", 0), "dur"), 9000);
@@ -137,9 +130,9 @@ START_TEST(messages_are_flows_and_bytes_in_flight)
     const char *folder = test_temp_dir();
     json_t *json = export_run(write_run(folder), test_join(folder, "run.json"));
     const json_t *from = find(json, "s", "nvlink", 0), *to = find(json, "f", "nvlink", 0);
-    ck_assert_int_eq(number_of(from, "id"), number_of(to, "id"));
-    ck_assert_int_eq(number_of(from, "pid"), 1);
-    ck_assert_int_eq(number_of(to, "pid"), 2);
+    ck_assert_int_eq(int_at(from, "id"), int_at(to, "id"));
+    ck_assert_int_eq(int_at(from, "pid"), 1);
+    ck_assert_int_eq(int_at(to, "pid"), 2);
     ck_assert_int_eq(ns_of(from, "ts"), 2000);
     ck_assert_int_eq(ns_of(to, "ts"), 3000);
     ck_assert_str_eq(text_of(to, "bp"), "e");
@@ -164,7 +157,7 @@ START_TEST(links_have_rates_and_busy_shares)
     const char *folder = test_temp_dir();
     json_t *json = export_run(write_run(folder), test_join(folder, "run.json"));
     const json_t *rate = find(json, "C", "nvlink.in dispatch GB/s", 0);
-    ck_assert_int_eq(number_of(rate, "pid"), 2);
+    ck_assert_int_eq(int_at(rate, "pid"), 2);
     ck_assert_int_eq(ns_of(rate, "ts"), 1000);
     ck_assert_int_eq(ns_of(json_object_get(rate, "args"), "GB/s"), 2000);
     const json_t *busy = find(json, "C", "nvlink.in dispatch busy %", 0);
@@ -206,7 +199,7 @@ START_TEST(a_real_run_keeps_the_rules_of_the_format)
     for (size_t i = 0; i < json_array_size(events); i++) {
         const json_t *event = json_array_get(events, i);
         const char phase = text_of(event, "ph")[0];
-        const int64_t process = number_of(event, "pid") > RANKS ? 0 : number_of(event, "pid");
+        const int64_t process = int_at(event, "pid") > RANKS ? 0 : int_at(event, "pid");
         if (phase == 'M') {
             names += strcmp(text_of(event, "name"), "thread_name") == 0;
         } else if (phase == 'X') {
@@ -214,14 +207,14 @@ START_TEST(a_real_run_keeps_the_rules_of_the_format)
             last_end[process] = ns_of(event, "ts") + ns_of(event, "dur");
             slices++;
         } else if (phase == 's') {
-            ck_assert_int_lt(number_of(event, "id"), 1024);
-            open[number_of(event, "id")] = event;
+            ck_assert_int_lt(int_at(event, "id"), 1024);
+            open[int_at(event, "id")] = event;
         } else if (phase == 'f') {
-            const json_t *from = open[number_of(event, "id")];
+            const json_t *from = open[int_at(event, "id")];
             ck_assert_ptr_nonnull(from);
             ck_assert_int_le(ns_of(from, "ts"), ns_of(event, "ts"));
             ck_assert_str_eq(text_of(from, "cat"), text_of(event, "cat"));
-            ck_assert_int_ne(number_of(from, "pid"), number_of(event, "pid"));
+            ck_assert_int_ne(int_at(from, "pid"), int_at(event, "pid"));
             flows++;
         } else {
             ck_assert_int_eq(phase, 'C');
@@ -350,8 +343,8 @@ START_TEST(steps_are_chosen_and_the_rest_is_said_to_be_left_out)
     ck_assert_str_eq(output.out,
                      test_format("8 spans, 0 counter values, 0 flows written to %s\n", path));
     TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path, "--steps", "1-2", "--json");
-    json_t *json = json_loads(output.out, 0, NULL);
-    ck_assert_int_eq(number_of(json, "spans"), 16);
+    json_t *json = test_json(&output);
+    ck_assert_int_eq(int_at(json, "spans"), 16);
     ck_assert(json_is_null(json_object_get(json, "left_out_from")));
     json_decref(json);
     TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path, "--steps", "3-4");
@@ -367,11 +360,11 @@ START_TEST(steps_are_chosen_and_the_rest_is_said_to_be_left_out)
     TEST_SAYS(output.out, "left out: from step 1, layer 2 on, beyond 200000 rows; "
                           "--steps A-B chooses");
     TEST_EPSIM(&output, "export", "--perfetto", db, "-o", path, "--json");
-    json = json_loads(output.out, 0, NULL);
-    ck_assert_int_eq(number_of(json, "spans"), 16);
+    json = test_json(&output);
+    ck_assert_int_eq(int_at(json, "spans"), 16);
     const json_t *from = json_object_get(json, "left_out_from");
-    ck_assert_int_eq(number_of(from, "step"), 1);
-    ck_assert_int_eq(number_of(from, "layer"), 2);
+    ck_assert_int_eq(int_at(from, "step"), 1);
+    ck_assert_int_eq(int_at(from, "layer"), 2);
     json_decref(json);
 }
 END_TEST

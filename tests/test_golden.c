@@ -5,7 +5,6 @@
  * tensors were counted by a script of its own. */
 #include <check.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 #include "sim/compare.h"
 #include "sim/expect.h"
 #include "sim/verify.h"
+#include "tests/json.h"
 #include "tests/make_case.h"
 #include "tests/support.h"
 
@@ -213,22 +213,6 @@ static const char *copy_case(const char *name, edit_fn edit)
     return copy_part(name, edit, NULL);
 }
 
-static int64_t number(const json_t *json, const char *key)
-{
-    const json_t *value = json_object_get(json, key);
-
-    ck_assert_msg(json_is_integer(value), "%s is no integer", key);
-    return json_integer_value(value);
-}
-
-static const char *text(const json_t *json, const char *key)
-{
-    const char *value = json_string_value(json_object_get(json, key));
-
-    ck_assert_msg(value != NULL, "%s is no text", key);
-    return value;
-}
-
 static void edit_fp8(uint32_t rank, const struct sim_tensor *tensor, uint8_t *data)
 {
     if (rank == 1 && strcmp(tensor->name, "fp8.e3.x") == 0) data[1 * 2048 + 77] ^= 1;
@@ -242,7 +226,7 @@ START_TEST(folders_may_differ_in_which_dispatches_they_captured)
     struct test_output output;
 
     ck_assert_int_eq(TEST_EPSIM(&output, "diff", whole, part, "--json"), 0);
-    json_t *json = json_loads(output.out, 0, NULL);
+    json_t *json = test_json(&output);
     const json_t *left = json_object_get(json, "not_compared");
     ck_assert_uint_eq(json_array_size(left), 1);
     ck_assert_str_eq(json_string_value(json_array_get(left, 0)), "bf16");
@@ -280,24 +264,23 @@ START_TEST(the_command_names_the_place_in_json)
     struct test_output output;
 
     ck_assert_int_eq(TEST_EPSIM(&output, "verify", "--golden", folder, "--json"), 1);
-    json_t *json = json_loads(output.out, 0, NULL);
-    ck_assert_ptr_nonnull(json);
-    ck_assert_int_eq(number(json, "cases"), 1);
-    ck_assert_int_eq(number(json, "passed"), 0);
-    ck_assert_int_eq(number(json, "failed"), 1);
-    ck_assert_int_eq(number(json, "skipped"), 0);
+    json_t *json = test_json(&output);
+    ck_assert_int_eq(int_at(json, "cases"), 1);
+    ck_assert_int_eq(int_at(json, "passed"), 0);
+    ck_assert_int_eq(int_at(json, "failed"), 1);
+    ck_assert_int_eq(int_at(json, "skipped"), 0);
     const json_t *first = json_object_get(json, "first_failure");
-    ck_assert_str_eq(text(first, "case"), "ll_ep2_masked");
-    ck_assert_str_eq(text(first, "stage"), "dispatch");
-    ck_assert_str_eq(text(first, "tensor"), "fp8.e3.x");
-    ck_assert_int_eq(number(first, "rank"), 1);
-    ck_assert_int_eq(number(first, "expert"), 11); /* 16 experts on 2 ranks: 8 + 3. */
-    ck_assert_int_eq(number(first, "channel"), 77);
-    ck_assert_int_ge(number(first, "src_rank"), 0);
-    ck_assert_int_ge(number(first, "src_token"), 0);
-    ck_assert_uint_eq(strlen(text(first, "expected")), 2);
-    ck_assert_str_ne(text(first, "expected"), text(first, "actual"));
-    TEST_SAYS(text(first, "cause"), "one bit is flipped");
+    ck_assert_str_eq(text_at(first, "case"), "ll_ep2_masked");
+    ck_assert_str_eq(text_at(first, "stage"), "dispatch");
+    ck_assert_str_eq(text_at(first, "tensor"), "fp8.e3.x");
+    ck_assert_int_eq(int_at(first, "rank"), 1);
+    ck_assert_int_eq(int_at(first, "expert"), 11); /* 16 experts on 2 ranks: 8 + 3. */
+    ck_assert_int_eq(int_at(first, "channel"), 77);
+    ck_assert_int_ge(int_at(first, "src_rank"), 0);
+    ck_assert_int_ge(int_at(first, "src_token"), 0);
+    ck_assert_uint_eq(strlen(text_at(first, "expected")), 2);
+    ck_assert_str_ne(text_at(first, "expected"), text_at(first, "actual"));
+    TEST_SAYS(text_at(first, "cause"), "one bit is flipped");
     json_decref(json);
     ck_assert_int_eq(TEST_EPSIM(&output, "verify", "--golden", folder), 1);
     TEST_SAYS(output.out, "ll_ep2_masked: dispatch: fp8.e3.x of rank 1, expert "

@@ -5,10 +5,10 @@
  * median, most), of which the busiest 32 take 0.249 / 0.311 / 0.497 of all choices; adjacent tokens
  * share 0.15 to 0.5 of their experts. A seed is one draw of 58 layers, so it meets them roughly. */
 #include <check.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include "sim/generator.h"
+#include "tests/json.h"
 #include "tests/support.h"
 #include "traces/npy.h"
 
@@ -19,9 +19,7 @@ static json_t *imbalance(const char *const *arguments)
     int count = 3;
     for (; *arguments != NULL; arguments++) argv[count++] = *arguments;
     ck_assert_msg(test_run(argv, &output) == 0, "%s%s", output.out, output.err);
-    json_t *json = json_loads(output.out, 0, NULL);
-    ck_assert_ptr_nonnull(json);
-    return json;
+    return test_json(&output);
 }
 
 static double over(const json_t *json, const char *key, const char *which)

@@ -4,9 +4,9 @@
  * (192 rows, K 8, E 256, H 6144, 75 MoE layers of 78). */
 #include <check.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <string.h>
 #include "sim/ledger.h"
+#include "tests/json.h"
 #include "tests/support.h"
 
 static struct sim_model model;
@@ -210,20 +210,19 @@ START_TEST(the_command_gives_integers)
     ck_assert_int_eq(TEST_EPSIM(&output, "ledger", "--model", "glm-5.3-article", "--ep", "8",
                                 "--rows", "192", "--json"),
                      0);
-    json_t *json = json_loads(output.out, 0, NULL);
-    ck_assert_ptr_nonnull(json);
+    json_t *json = test_json(&output);
     json_t *crossings = json_object_get(json, "crossings");
-    ck_assert_int_eq(json_integer_value(json_object_get(crossings, "gather")), 2359296);
-    ck_assert_int_eq(json_integer_value(json_object_get(crossings, "combine")), 18874368);
-    ck_assert_int_eq(json_integer_value(json_object_get(json, "step")), 2491416576);
+    ck_assert_int_eq(int_at(crossings, "gather"), 2359296);
+    ck_assert_int_eq(int_at(crossings, "combine"), 18874368);
+    ck_assert_int_eq(int_at(json, "step"), 2491416576);
     json_t *precision = json_object_get(json, "by_precision");
-    ck_assert_int_eq(json_integer_value(json_object_get(precision, "all_fp8")), 1415577600);
+    ck_assert_int_eq(int_at(precision, "all_fp8"), 1415577600);
     json_t *counted = json_object_get(json, "counted"), *ll = json_object_get(counted, "ll");
-    ck_assert_int_eq(json_integer_value(json_object_get(counted, "layers")), 75);
-    ck_assert_int_eq(json_integer_value(json_object_get(ll, "dispatch")), 75 * 9437184LL);
+    ck_assert_int_eq(int_at(counted, "layers"), 75);
+    ck_assert_int_eq(int_at(ll, "dispatch"), 75 * 9437184LL);
     json_t *masked = json_object_get(counted, "masked_m");
-    ck_assert_double_eq(json_real_value(json_object_get(masked, "mean")), 6); /* 192 x 8 / 256 */
-    ck_assert_int_gt(json_integer_value(json_object_get(masked, "max")), 6);
+    ck_assert_double_eq(number_at(masked, "mean"), 6); /* 192 x 8 / 256 */
+    ck_assert_int_gt(int_at(masked, "max"), 6);
     json_decref(json);
     ck_assert_int_eq(TEST_EPSIM(&output, "ledger", "--rows", "0"), 2);
     ck_assert_int_eq(TEST_EPSIM(&output, "ledger", "--ep", "7"), 2);

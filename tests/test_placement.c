@@ -4,11 +4,11 @@
  * Method: the same source twice, without and with replicas; what the second gives, taken back to
  * experts, must be what the first gave. Which replica: by hand on a placement of 4 experts. */
 #include <check.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include "sim/placement.h"
 #include "sim/source.h"
+#include "tests/json.h"
 #include "tests/support.h"
 
 enum { RANKS = 8, TOKENS = 24, LAYERS = 3 };
@@ -175,13 +175,6 @@ START_TEST(what_cannot_be_placed_is_refused)
 }
 END_TEST
 
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    ck_assert_msg(json_is_number(value), "no %s", key);
-    return json_number_value(value);
-}
-
 START_TEST(replicas_even_out_what_is_skewed)
 {
     struct test_output output, plain;
@@ -190,17 +183,16 @@ START_TEST(replicas_even_out_what_is_skewed)
     TEST_EPSIM(&plain, "run", "--routing", "lognormal:1", "--model", "deepseek-v3", "--ep", "16",
                "--tokens", "64", "--layers", "2", "--steps", "2", "--json");
     ck_assert_msg(output.status == 0, "%s", output.err);
-    json_t *json = json_loads(output.out, 0, NULL), *run = json_loads(plain.out, 0, NULL);
+    json_t *json = test_json(&output), *run = test_json(&plain);
     const json_t *sides = json_object_get(json, "sides"), *none = json_array_get(sides, 0);
     ck_assert_uint_eq(json_array_size(sides), 4);
-    const double before = number(none, "rank_max_over_mean");
-    ck_assert_double_eq_tol(before, number(json_object_get(run, "imbalance"), "rank_max_over_mean"),
-                            1e-9);
+    const double before = number_at(none, "rank_max_over_mean");
+    ck_assert_double_eq_tol(before, number_at(run, "imbalance.rank_max_over_mean"), 1e-9);
     for (size_t i = 1; i < 4; i++) {
         const json_t *side = json_array_get(sides, i);
-        ck_assert_double_lt(number(side, "rank_max_over_mean") - 1, (before - 1) / 2);
-        ck_assert_double_lt(number(side, "combine_us"), number(none, "combine_us"));
-        ck_assert_double_eq(number(side, "places"), 288);
+        ck_assert_double_lt(number_at(side, "rank_max_over_mean") - 1, (before - 1) / 2);
+        ck_assert_double_lt(number_at(side, "combine_us"), number_at(none, "combine_us"));
+        ck_assert_double_eq(number_at(side, "places"), 288);
     }
     json_decref(json);
     json_decref(run);

@@ -3,9 +3,9 @@
  * The example offers group operations, the reference as a plugin phases too; tests/plugin_broken.c
  * lands rows in another order. */
 #include <check.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/json.h"
 #include "tests/support.h"
 #include "tests/with_plugin.h"
 
@@ -67,15 +67,12 @@ static const struct {
 static json_t *run_layer(int layer, const char *backend)
 {
     struct test_output output;
-    json_error_t error;
     TEST_EPSIM(&output, "run", "--model", "toy-16x2", "--machine", layers[layer].machine, "--ep",
                layers[layer].ep, "--mode", layers[layer].mode, "--recipe", layers[layer].recipe,
                "--expert", layers[layer].expert, "--tokens", "17", "--steps", "2", "--backend",
                backend, "--json");
     ck_assert_msg(output.status == 0, "%s%s", output.out, output.err);
-    json_t *json = json_loads(output.out, 0, &error);
-    ck_assert_msg(json != NULL, "%s: %s", error.text, output.out);
-    return json;
+    return test_json(&output);
 }
 
 /* Is there a note with these words? */
@@ -90,7 +87,7 @@ static bool has_note(const json_t *json, const char *words)
 START_TEST(a_run_by_the_example_has_the_digest_of_the_reference)
 {
     json_t *ours = run_layer(_i, "ref"), *theirs = run_layer(_i, plugin("example"));
-    ck_assert_str_eq(text_of(theirs, "digest"), text_of(ours, "digest"));
+    ck_assert_str_eq(text_at(theirs, "digest"), text_at(ours, "digest"));
     ck_assert(has_note(theirs, "plugin example: its group operations alone"));
     json_decref(ours);
     json_decref(theirs);
@@ -100,7 +97,7 @@ END_TEST
 START_TEST(phases_are_driven_where_they_are_offered)
 {
     json_t *ours = run_layer(_i, "ref"), *theirs = run_layer(_i, plugin("ref"));
-    ck_assert_str_eq(text_of(theirs, "digest"), text_of(ours, "digest"));
+    ck_assert_str_eq(text_at(theirs, "digest"), text_at(ours, "digest"));
     ck_assert(has_note(theirs, "plugin ref: its phase operations, message by message"));
     json_decref(ours);
     json_decref(theirs);
@@ -114,7 +111,7 @@ START_TEST(rows_of_a_block_may_land_in_any_order)
     TEST_EPSIM(&output, "verify", "--golden", golden(), "--backend", plugin("broken"));
     ck_assert_msg(output.status == 0, "%s%s", output.out, output.err);
     json_t *ours = run_layer(_i, "ref"), *theirs = run_layer(_i, plugin("broken"));
-    ck_assert_str_eq(text_of(theirs, "digest"), text_of(ours, "digest"));
+    ck_assert_str_eq(text_at(theirs, "digest"), text_at(ours, "digest"));
     json_decref(ours);
     json_decref(theirs);
 }

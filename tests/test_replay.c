@@ -13,12 +13,12 @@
  * token 1's 3, token 2's 0, token 3's 1. A dispatch message is 16 + 2048 + 64 = 2128 bytes, a
  * combine message 4096. */
 #include <check.h>
-#include <jansson.h>
 #include <math.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/json.h"
 #include "tests/support.h"
 #include "traces/npy.h"
 #include "traces/safetensors.h"
@@ -55,48 +55,32 @@ static const char *make_trace(void)
                test_join(folder, "offsets.npy"), "--model", test_join(folder, "model.yaml"),       \
                "--ep", "2", "--mode", "ll", "--batch", "1", "--steps", "2", __VA_ARGS__)
 
-static json_t *parse(const struct test_output *output)
-{
-    json_error_t error;
-    json_t *json = json_loadb(output->out, output->out_bytes, 0, &error);
-    ck_assert_msg(json != NULL, "%s: %s", error.text, output->out);
-    return json;
-}
-
-static int64_t integer(const json_t *json, const char *a, const char *b)
-{
-    const json_t *value = json_object_get(json_object_get(json, a), b);
-    ck_assert_msg(json_is_integer(value), "%s.%s", a, b);
-    return json_integer_value(value);
-}
-
 START_TEST(bytes_and_imbalance_are_those_worked_out_by_hand)
 {
     const char *folder = make_trace();
     struct test_output output;
     ck_assert_int_eq(REPLAY(&output, folder, "--backend", "ref", "--json"), 0);
-    json_t *json = parse(&output);
+    json_t *json = test_json(&output);
     /* 16 selections in all, 7 of them to the other rank; token 0 in layer 0 names two experts of
      * rank 0, token 0 in layer 1 two of rank 1, token 3 in layer 0 two of rank 1: 13 distinct. */
-    ck_assert_int_eq(integer(json, "bytes", "formula"), 16 * (2048 + ANSWER));
-    ck_assert_int_eq(integer(json, "bytes", "distinct_rank"), 13 * (2048 + ANSWER));
-    ck_assert_int_eq(integer(json, "bytes", "local"), 9 * (MESSAGE + ANSWER));
-    ck_assert_int_eq(integer(json, "bytes", "nvlink"), 7 * (MESSAGE + ANSWER));
-    ck_assert_int_eq(integer(json, "bytes", "nic"), 0);
-    ck_assert_int_eq(integer(json, "checks", "mismatches"), 0);
-    ck_assert_int_gt(integer(json, "checks", "compared_bytes"), 16 * (2048 + ANSWER));
-    ck_assert_int_eq(integer(json, "settings", "ep"), 2);
+    ck_assert_int_eq(int_at(json, "bytes.formula"), 16 * (2048 + ANSWER));
+    ck_assert_int_eq(int_at(json, "bytes.distinct_rank"), 13 * (2048 + ANSWER));
+    ck_assert_int_eq(int_at(json, "bytes.local"), 9 * (MESSAGE + ANSWER));
+    ck_assert_int_eq(int_at(json, "bytes.nvlink"), 7 * (MESSAGE + ANSWER));
+    ck_assert_int_eq(int_at(json, "bytes.nic"), 0);
+    ck_assert_int_eq(int_at(json, "checks.mismatches"), 0);
+    ck_assert_int_gt(int_at(json, "checks.compared_bytes"), 16 * (2048 + ANSWER));
+    ck_assert_int_eq(int_at(json, "settings.ep"), 2);
     /* Expert max / mean: layer 0, step 0: tokens 0, 2: experts 0 1 0 3: 2 / 1; step 1: 0 2 2 3: 2;
      * layer 1, step 0: 3 2 3 0: 2; step 1: 3 1 1 3: 2. Rank: 3/2, 3/2, 3/2, 1. */
     const json_t *imbalance = json_object_get(json, "imbalance");
-    ck_assert_double_eq_tol(json_number_value(json_object_get(imbalance, "expert_max_over_mean")),
-                            2.0, 1e-9);
-    ck_assert_double_eq_tol(json_number_value(json_object_get(imbalance, "rank_max_over_mean")),
-                            (1.5 + 1.5 + 1.5 + 1.0) / 4, 1e-9);
+    ck_assert_double_eq_tol(number_at(imbalance, "expert_max_over_mean"), 2.0, 1e-9);
+    ck_assert_double_eq_tol(number_at(imbalance, "rank_max_over_mean"), (1.5 + 1.5 + 1.5 + 1.0) / 4,
+                            1e-9);
     json_t *layers = json_object_get(json, "layers");
     ck_assert_uint_eq(json_array_size(layers), 2);
-    ck_assert_int_eq(integer(json_array_get(layers, 0), "bytes", "nvlink"), 2 * (MESSAGE + ANSWER));
-    ck_assert_int_eq(integer(json_array_get(layers, 1), "bytes", "nvlink"), 5 * (MESSAGE + ANSWER));
+    ck_assert_int_eq(int_at(json_array_get(layers, 0), "bytes.nvlink"), 2 * (MESSAGE + ANSWER));
+    ck_assert_int_eq(int_at(json_array_get(layers, 1), "bytes.nvlink"), 5 * (MESSAGE + ANSWER));
     json_decref(json);
 }
 END_TEST
@@ -109,11 +93,10 @@ START_TEST(threads_and_detail_change_neither_digest_nor_checks)
     ck_assert_int_eq(REPLAY(&three, folder, "--backend", "ref", "--threads", "3", "--detail",
                             "message", "--db", test_join(folder, "three.db"), "--json"),
                      0);
-    json_t *a = parse(&one), *b = parse(&three);
-    ck_assert_str_eq(json_string_value(json_object_get(a, "digest")),
-                     json_string_value(json_object_get(b, "digest")));
+    json_t *a = test_json(&one), *b = test_json(&three);
+    ck_assert_str_eq(text_at(a, "digest"), text_at(b, "digest"));
     ck_assert(json_equal(json_object_get(a, "layers"), json_object_get(b, "layers")));
-    ck_assert_uint_eq(strlen(json_string_value(json_object_get(a, "digest"))), 16);
+    ck_assert_uint_eq(strlen(text_at(a, "digest")), 16);
     json_decref(a);
     json_decref(b);
 }
@@ -169,23 +152,23 @@ START_TEST(a_fault_in_a_run_exits_1_and_names_the_element)
     const char *db = test_join(folder, "run.db");
     ck_assert_int_eq(
         REPLAY(&output, folder, "--backend", "ref", "--scenario", drop, "--json", "--db", db), 1);
-    json_t *json = parse(&output);
+    json_t *json = test_json(&output);
     const json_t *first = json_object_get(json_object_get(json, "checks"), "first_mismatch");
     /* Token 0 of rank 1 in step 0 is trace token 2; its row for expert 0 lands on rank 0. */
-    ck_assert_str_eq(json_string_value(json_object_get(first, "stage")), "dispatch");
-    ck_assert_int_eq(json_integer_value(json_object_get(first, "layer")), 1);
-    ck_assert_int_eq(json_integer_value(json_object_get(first, "rank")), 0);
-    ck_assert_int_eq(json_integer_value(json_object_get(first, "expert")), 0);
-    ck_assert_int_eq(json_integer_value(json_object_get(first, "src_rank")), 1);
-    ck_assert_int_eq(json_integer_value(json_object_get(first, "src_token")), 0);
-    ck_assert_int_eq(json_integer_value(json_object_get(first, "channel")), 0);
-    ck_assert_str_eq(json_string_value(json_object_get(first, "actual")), "FF");
+    ck_assert_str_eq(text_at(first, "stage"), "dispatch");
+    ck_assert_int_eq(int_at(first, "layer"), 1);
+    ck_assert_int_eq(int_at(first, "rank"), 0);
+    ck_assert_int_eq(int_at(first, "expert"), 0);
+    ck_assert_int_eq(int_at(first, "src_rank"), 1);
+    ck_assert_int_eq(int_at(first, "src_token"), 0);
+    ck_assert_int_eq(int_at(first, "channel"), 0);
+    ck_assert_str_eq(text_at(first, "actual"), "FF");
     const json_t *wrong = json_object_get(json_object_get(json, "checks"), "wrong_rows");
     ck_assert_uint_eq(json_array_size(wrong), 3);
     const json_t *combined = json_array_get(wrong, 2);
-    ck_assert_str_eq(json_string_value(json_object_get(combined, "stage")), "combine");
-    ck_assert_int_eq(json_integer_value(json_object_get(combined, "layer")), 1);
-    ck_assert_int_eq(json_integer_value(json_object_get(combined, "rank")), 1);
+    ck_assert_str_eq(text_at(combined, "stage"), "combine");
+    ck_assert_int_eq(int_at(combined, "layer"), 1);
+    ck_assert_int_eq(int_at(combined, "rank"), 1);
     ck_assert(json_is_null(json_object_get(combined, "expert")));
     ck_assert_str_eq(query(db, "SELECT step, layer, stage, rank, expert, src_rank, src_token "
                                "FROM wrong_row"),
@@ -213,7 +196,7 @@ START_TEST(weights_that_are_no_numbers_are_remarked)
     ck_assert_int_eq(REPLAY(&output, folder, "--weights", path, "--backend", "ref"), 0);
     const json_t *notes = NULL;
     ck_assert_int_eq(REPLAY(&output, folder, "--weights", path, "--backend", "ref", "--json"), 0);
-    json_t *json = parse(&output);
+    json_t *json = test_json(&output);
     notes = json_object_get(json, "notes");
     ck_assert_str_eq(json_string_value(json_array_get(notes, json_array_size(notes) - 1)),
                      "2 weights are NaN or infinite, the first of token 1, layer 1, column 0: so "
@@ -402,9 +385,9 @@ START_TEST(other_machines_modes_and_recipes_compare_clean)
                "--machine", CASES[_i][0], "--ep", CASES[_i][1], "--mode", CASES[_i][2], "--recipe",
                CASES[_i][3], "--json");
     ck_assert_msg(output.status == 0, "%s", output.err);
-    json_t *json = parse(&output);
-    ck_assert_int_eq(integer(json, "checks", "mismatches"), 0);
-    ck_assert_int_gt(integer(json, "checks", "compared_bytes"), 0);
+    json_t *json = test_json(&output);
+    ck_assert_int_eq(int_at(json, "checks.mismatches"), 0);
+    ck_assert_int_gt(int_at(json, "checks.compared_bytes"), 0);
     const json_t *layer = json_array_get(json_object_get(json, "layers"), 0);
     assert_above_floor(layer, "dispatch_us", "dispatch");
     assert_above_floor(layer, "combine_us", "combine");

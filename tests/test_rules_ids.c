@@ -2,9 +2,9 @@
  * print or obey the rules. */
 #include <check.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <string.h>
+#include "tests/json.h"
 #include "tests/rules_support.h"
 #include "tests/support.h"
 #include "traces/npy.h"
@@ -107,8 +107,7 @@ static json_t *json_rule(const json_t *json, const char *name)
     json_t *rule = NULL;
 
     json_array_foreach(json_object_get(json, "rules"), i,
-                       rule) if (strcmp(json_string_value(json_object_get(rule, "name")), name) ==
-                                 0) return rule;
+                       rule) if (strcmp(text_at(rule, "name"), name) == 0) return rule;
     ck_abort_msg("no rule %s", name);
     return NULL;
 }
@@ -120,14 +119,13 @@ START_TEST(check_answers_in_json_and_by_exit_status)
     ck_assert_int_eq(TEST_EPSIM(&output, "check", "--model", "deepseek-v3", "--ep", "8", "--mode",
                                 "ll", "--tokens", "1025", "--json"),
                      1);
-    json_t *json = json_loads(output.out, 0, NULL);
-    ck_assert_ptr_nonnull(json);
-    ck_assert(json_is_false(json_object_get(json, "ok")));
+    json_t *json = test_json(&output);
+    ck_assert(!is_true_at(json, "ok"));
     ck_assert_uint_eq(json_array_size(json_object_get(json, "rules")), SIM_RULES);
     const json_t *depth = json_rule(json, "qp_depth"); /* Capacity is 1025 rounded up: 1152. */
-    ck_assert(json_is_false(json_object_get(depth, "ok")));
-    ck_assert_int_eq(json_integer_value(json_object_get(depth, "value")), 1024);
-    ck_assert_int_eq(json_integer_value(json_object_get(depth, "nearest")), 2306);
+    ck_assert(!is_true_at(depth, "ok"));
+    ck_assert_int_eq(int_at(depth, "value"), 1024);
+    ck_assert_int_eq(int_at(depth, "nearest"), 2306);
     ck_assert(json_is_null(json_object_get(json_rule(json, "num_sms_even"), "value")));
     json_decref(json);
     ck_assert_int_eq(TEST_EPSIM(&output, "check", "--model", "deepseek-v3", "--ep", "8", "--mode",
@@ -166,11 +164,10 @@ START_TEST(check_reads_the_ids_of_a_trace)
     ck_assert_int_eq(trace_npy_write(path, TRACE_I32, shape, 3, ids, err, sizeof(err)), 0);
     ck_assert_int_eq(
         TEST_EPSIM(&output, "check", "--model", "toy-16x2", "--routing", path, "--json"), 1);
-    json_t *json = json_loads(output.out, 0, NULL);
-    ck_assert_ptr_nonnull(json);
-    ck_assert(json_is_true(json_object_get(json_rule(json, "id_range"), "ok")));
-    ck_assert_int_eq(json_integer_value(json_object_get(json_rule(json, "id_range"), "value")), 7);
-    const char *text = json_string_value(json_object_get(json_rule(json, "duplicate_id"), "text"));
+    json_t *json = test_json(&output);
+    ck_assert(is_true_at(json_rule(json, "id_range"), "ok"));
+    ck_assert_int_eq(int_at(json_rule(json, "id_range"), "value"), 7);
+    const char *text = text_at(json_rule(json, "duplicate_id"), "text");
     TEST_SAYS(text, "token 1 names expert 7 twice");
     json_decref(json);
 }

@@ -10,6 +10,7 @@
 #include "ref/sizes.h"
 #include "sim/source.h"
 #include "sim/step.h"
+#include "tests/json.h"
 #include "tests/support.h"
 
 enum { SPANS_MAX = 20000 };
@@ -440,14 +441,14 @@ START_TEST(the_command_prints_a_whole_step)
                                 "8", "--context", "1024", "--layers", "2", "--overlap", "tbo",
                                 "--explain-schedule", "--json"),
                      0);
-    json_t *json = json_loads(output.out, 0, NULL), *step = json_object_get(json, "step");
+    json_t *json = test_json(&output), *step = json_object_get(json, "step");
     ck_assert_ptr_nonnull(step);
-    ck_assert_double_gt(json_real_value(json_object_get(step, "step_us")), 100);
-    ck_assert_int_eq(json_integer_value(json_object_get(step, "halves")), 2);
-    ck_assert_int_gt(json_integer_value(json_object_get(step, "tokens_per_s_per_gpu")), 0);
+    ck_assert_double_gt(number_at(step, "step_us"), 100);
+    ck_assert_int_eq(int_at(step, "halves"), 2);
+    ck_assert_int_gt(int_at(step, "tokens_per_s_per_gpu"), 0);
     json_t *kernels = json_object_get(step, "kernels_us");
-    ck_assert_double_gt(json_real_value(json_object_get(kernels, "gate_up")), 0);
-    TEST_SAYS(json_string_value(json_object_get(step, "schedule")), "stage 4");
+    ck_assert_double_gt(number_at(kernels, "gate_up"), 0);
+    TEST_SAYS(text_at(step, "schedule"), "stage 4");
     json_decref(json);
     ck_assert_int_eq(TEST_EPSIM(&output, "run", "--overlap", "sbo", "--tokens", "8"), 2);
     TEST_SAYS(output.err, "sbo_wheel");

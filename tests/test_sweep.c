@@ -2,7 +2,6 @@
  *
  * Method: grids and advice worked out by hand; cells against `run` with the same settings; the
  * database doctored between two sweeps. */
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "sim/advise.h"
 #include "tests/db_support.h"
+#include "tests/json.h"
 
 Suite *sweep_suite(void);
 
@@ -26,15 +26,12 @@ static json_t *sweep(const char *const *arguments, size_t count)
 {
     struct test_output output;
     const char *words[32] = {test_epsim(), "sweep", "--json", "--layers", "1"};
-    json_error_t error;
 
     ck_assert_uint_lt(count + 5, 32);
     for (size_t i = 0; i < count; i++) words[5 + i] = arguments[i];
     test_run(words, &output);
     ck_assert_msg(output.status == 0, "%s", output.err);
-    json_t *json = json_loads(output.out, JSON_REJECT_DUPLICATES, &error);
-    ck_assert_msg(json != NULL, "%s", error.text);
-    return json;
+    return test_json(&output);
 }
 #define SWEEP(...)                                                                                 \
     sweep((const char *const[]){__VA_ARGS__},                                                      \
@@ -47,16 +44,14 @@ static const json_t *cell_of(const json_t *json, size_t cell)
 
 static double number_of(const json_t *json, size_t cell, const char *key)
 {
-    const json_t *value = json_object_get(json_object_get(cell_of(json, cell), "result"), key);
-    ck_assert_msg(json_is_number(value), "cell %zu: %s", cell, key);
-    return json_number_value(value);
+    return number_at(json_at(cell_of(json, cell), "result"), key);
 }
 
 static size_t kept_in(const json_t *json)
 {
     size_t kept = 0;
     for (size_t c = 0; c < json_array_size(json_object_get(json, "cells")); c++)
-        kept += json_is_true(json_object_get(cell_of(json, c), "kept"));
+        kept += is_true_at(cell_of(json, c), "kept");
     return kept;
 }
 
@@ -105,13 +100,11 @@ START_TEST(a_cell_is_what_run_says_of_its_settings)
     struct test_output output;
     json_t *json = SWEEP("--ep", "2,4", "--tokens", "16,64");
     TEST_EPSIM(&output, "run", "--json", "--layers", "1", "--ep", "4", "--tokens", "64");
-    json_t *run = json_loads(output.out, 0, NULL);
+    json_t *run = test_json(&output);
     const json_t *layer = json_array_get(json_object_get(run, "layers"), 0);
-    const double dispatch =
-        json_number_value(json_object_get(json_object_get(layer, "dispatch_us"), "p50"));
+    const double dispatch = number_at(layer, "dispatch_us.p50");
     ck_assert_double_eq_tol(number_of(json, 3, "dispatch_us"), dispatch, 1e-6);
-    ck_assert_double_eq_tol(number_of(json, 3, "step_us"),
-                            json_number_value(json_object_get(run, "end_us")), 1e-6);
+    ck_assert_double_eq_tol(number_of(json, 3, "step_us"), number_at(run, "end_us"), 1e-6);
     /* 4 ranks x 64 tokens in a step, per GPU. */
     ck_assert_double_eq_tol(number_of(json, 3, "tokens_per_s_per_gpu"),
                             64e6 / number_of(json, 3, "step_us"), 1e-3);
@@ -134,15 +127,14 @@ END_TEST
 START_TEST(a_refused_cell_says_why_and_the_rest_goes_on)
 {
     json_t *json = SWEEP("--ep", "2", "--mode", "ll", "--tokens", "16,2000");
-    ck_assert_str_eq(json_string_value(json_object_get(cell_of(json, 0), "state")), "done");
-    ck_assert_str_eq(json_string_value(json_object_get(cell_of(json, 1), "state")), "refused");
-    const char *why =
-        json_string_value(json_object_get(json_object_get(cell_of(json, 1), "result"), "why"));
+    ck_assert_str_eq(text_at(cell_of(json, 0), "state"), "done");
+    ck_assert_str_eq(text_at(cell_of(json, 1), "state"), "refused");
+    const char *why = text_at(cell_of(json, 1), "result.why");
     ck_assert_msg(why != NULL && strstr(why, "1024") != NULL, "%s", why);
     const json_t *counts = json_object_get(json, "counts");
-    ck_assert_int_eq(json_integer_value(json_object_get(counts, "done")), 1);
-    ck_assert_int_eq(json_integer_value(json_object_get(counts, "refused")), 1);
-    ck_assert_int_eq(json_integer_value(json_object_get(counts, "failed")), 0);
+    ck_assert_int_eq(int_at(counts, "done"), 1);
+    ck_assert_int_eq(int_at(counts, "refused"), 1);
+    ck_assert_int_eq(int_at(counts, "failed"), 0);
     json_decref(json);
 }
 END_TEST
@@ -288,12 +280,12 @@ START_TEST(a_cell_whose_cache_does_not_fit_is_no_advice)
                          "4096", "--tokens", "64,256", "--advise", "throughput");
     const json_t *few = json_object_get(cell_of(json, 0), "result"),
                  *many = json_object_get(cell_of(json, 1), "result");
-    ck_assert_int_eq(json_integer_value(json_object_get(few, "kv_needed_tokens")), 64 * 4097);
-    ck_assert_int_eq(json_integer_value(json_object_get(many, "kv_needed_tokens")), 256 * 4097);
-    ck_assert(json_is_true(json_object_get(few, "fits")));
-    ck_assert(json_is_false(json_object_get(many, "fits")));
+    ck_assert_int_eq(int_at(few, "kv_needed_tokens"), 64 * 4097);
+    ck_assert_int_eq(int_at(many, "kv_needed_tokens"), 256 * 4097);
+    ck_assert(is_true_at(few, "fits"));
+    ck_assert(!is_true_at(many, "fits"));
     const json_t *advice = json_object_get(json, "advice");
-    ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(advice, 0), "best")), 0);
+    ck_assert_int_eq(int_at(json_array_get(advice, 0), "best"), 0);
     ck_assert(json_is_null(json_object_get(json_array_get(advice, 1), "best")));
     json_decref(json);
 }
@@ -328,7 +320,7 @@ START_TEST(modes_cross_between_two_token_counts)
     ck_assert_double_gt(gain_few, 0);  /* Low latency wins with few tokens ... */
     ck_assert_double_lt(gain_many, 0); /* ... and loses with many. */
     const json_t *crossing = json_array_get(json_object_get(json, "crossovers"), 0);
-    ck_assert_double_eq_tol(json_number_value(json_object_get(crossing, "tokens")),
+    ck_assert_double_eq_tol(number_at(crossing, "tokens"),
                             8 + 1016 * gain_few / (gain_few - gain_many), 1e-6);
     json_decref(json);
 }

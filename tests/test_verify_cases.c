@@ -5,7 +5,6 @@
  * what must be reported is known to the element. */
 #include <check.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "ref/quantise.h"
 #include "sim/received.h"
 #include "sim/verify_cases.h"
+#include "tests/json.h"
 #include "tests/support.h"
 
 Suite *verify_cases_suite(void);
@@ -441,13 +441,12 @@ START_TEST(verify_cases_prints_one_document)
     const char *path = test_write_text(test_temp_dir(), "few.csv", LL);
     struct test_output output;
     ck_assert_int_eq(TEST_EPSIM(&output, "verify", "--cases", path, "--json"), 0);
-    json_t *json = json_loads(output.out, 0, NULL);
-    ck_assert_ptr_nonnull(json);
-    ck_assert_int_eq(json_integer_value(json_object_get(json, "cases")), 1);
-    ck_assert_int_eq(json_integer_value(json_object_get(json, "passed")), 1);
-    ck_assert_int_eq(json_integer_value(json_object_get(json, "failed")), 0);
-    ck_assert_int_eq(json_integer_value(json_object_get(json, "skipped")), 0);
-    ck_assert_int_gt(json_integer_value(json_object_get(json, "compared_bytes")), 100000);
+    json_t *json = test_json(&output);
+    ck_assert_int_eq(int_at(json, "cases"), 1);
+    ck_assert_int_eq(int_at(json, "passed"), 1);
+    ck_assert_int_eq(int_at(json, "failed"), 0);
+    ck_assert_int_eq(int_at(json, "skipped"), 0);
+    ck_assert_int_gt(int_at(json, "compared_bytes"), 100000);
     ck_assert(json_is_real(json_object_get(json, "wall_s")));
     ck_assert(json_is_null(json_object_get(json, "first_failure")));
     json_decref(json);

@@ -1,9 +1,9 @@
-/* tests/with_plugin.h - what tests of plugins share: where they are, and what a report says. */
+/* tests/with_plugin.h - where the plugins that tests load are, and the captures they are held to.
+ */
 #ifndef TESTS_WITH_PLUGIN_H
 #define TESTS_WITH_PLUGIN_H
 
 #include <check.h>
-#include <jansson.h>
 #include <string.h>
 #include "tests/support.h"
 
@@ -18,14 +18,6 @@ static inline const char *plugin(const char *name)
 static inline const char *golden(void)
 {
     return test_tree_path("tests/golden");
-}
-
-/* A text of a JSON object that must have it. */
-static inline const char *text_of(const json_t *json, const char *key)
-{
-    const char *text = json_string_value(json_object_get(json, key));
-    ck_assert_msg(text != NULL, "no %s", key);
-    return text;
 }
 
 #endif
