@@ -84,7 +84,8 @@ START_TEST(a_list_that_is_wrong_is_named)
         {"--ep", "8,8", "stands twice"},
         {"--mode", "ll,fast", "must be one of"},
         {"--advise", "luck", "latency, throughput, memory, cost"},
-        {"--tokens", "", "empty value"},
+        {"--tokens", "", "--tokens: needs a value"},
+        {"--tokens", "8,", "empty value"},
     };
     struct test_output output;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

@@ -148,19 +148,15 @@ static int check_places(const struct check *check, char *err, size_t err_len)
 /* Options that say nothing without another one. */
 static int check_partners(const struct command_line *line, char *err, size_t err_len)
 {
-    static const char *const needing[] = {"eplb-weights", "eplb-groups"};
     const struct sim_settings *settings = &line->settings;
     const bool trace = command_line_given(line, "routing") && sim_plan_is_trace(settings);
 
-    for (size_t i = 0; i < sizeof needing / sizeof needing[0]; i++) {
-        if (settings->eplb > 0 || !command_line_given(line, needing[i])) continue;
-        snprintf(err, err_len, "--%s: needs --eplb N places", needing[i]);
+    const bool places = settings->eplb > 0;
+    if (command_line_partner(line, "eplb-weights", places, "--eplb N", err, err_len) != 0 ||
+        command_line_partner(line, "eplb-groups", places, "--eplb N", err, err_len) != 0 ||
+        command_line_partner(line, "weights", trace, "--routing TRACE", err, err_len) != 0 ||
+        command_line_partner(line, "offsets", trace, "--routing TRACE", err, err_len) != 0)
         return -1;
-    }
-    if (strcmp(settings->weights, "none") != 0 && !trace) {
-        snprintf(err, err_len, "--weights: needs --routing TRACE: they belong to its choices");
-        return -1;
-    }
     if (strcmp(settings->phase, "prefill") == 0 && strcmp(settings->mode, "ll") == 0) {
         snprintf(err, err_len,
                  "--phase: prefill: the low-latency mode decodes: needs --mode normal");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "sim/eplb.h"
+#include "sim/plan.h"
 #include "tools/commands.h"
 #include "tools/eplb_compare.h"
 #include "tools/table.h"
@@ -215,6 +216,9 @@ static int read_played(struct command_line *line, char *err, size_t err_len)
     }
     if (trace != NULL) command_typed_as(line, "routing", "--trace");
     if (trace != NULL && sim_settings_set(settings, "routing", trace, err, err_len) != 0) return -1;
+    if (command_line_partner(line, "offsets", sim_plan_is_trace(settings), "--trace FILE", err,
+                             err_len) != 0)
+        return -1;
     if (path != NULL && sim_settings_set(settings, "eplb-weights", path, err, err_len) != 0)
         return -1;
     return read_number(line, "replicas", 0, 4096, &settings->eplb, err, err_len) != 0 ||

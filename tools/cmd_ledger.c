@@ -57,7 +57,9 @@ static int compute(struct ledger *ledger, char *err, size_t err_len)
     const struct sim_settings *settings = &ledger->line.settings;
     struct sim_ledger_input *input = &ledger->input;
 
-    if (sim_model_load(settings->model, &ledger->model, err, err_len) != 0 ||
+    if (command_line_partner(&ledger->line, "offsets", sim_plan_is_trace(settings),
+                             "--routing TRACE", err, err_len) != 0 ||
+        sim_model_load(settings->model, &ledger->model, err, err_len) != 0 ||
         fabric_machine_load(settings->machine, &ledger->machine, err, err_len) != 0 ||
         read_flag(&ledger->line, "rows", SIM_LEDGER_ROWS, 1 << 20, &input->rows, err, err_len) ||
         read_flag(&ledger->line, "requests", SIM_LEDGER_REQUESTS, 10000, &input->requests, err,

@@ -1,5 +1,4 @@
 /* tools/cmd_report.c - a recorded run as one HTML page. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,14 +24,20 @@ static const struct command_spec spec = {
     .arguments_max = 1,
 };
 
-/* An index given as text, or -1 where it is not given; -2: neither. */
-static int64_t read_index(const char *text)
+/* A flag's index, or -1 where it is not given. 0, or -1 with err. */
+static int read_index(const struct command_line *line, const char *flag, int64_t *index, char *err,
+                      size_t err_len)
 {
-    char *end = NULL;
-    if (text == NULL) return -1;
-    errno = 0;
-    const long long value = strtoll(text, &end, 10);
-    return errno != 0 || end == text || *end != '\0' || value < 0 || value > INT32_MAX ? -2 : value;
+    const char *text = command_line_flag(line, flag);
+    uint64_t value = 0;
+    *index = -1;
+    if (text == NULL) return 0;
+    if (sim_parse_u64(text, 0, INT32_MAX, &value) != 0) {
+        snprintf(err, err_len, "--%s: %.32s: must be a whole number from 0", flag, text);
+        return -1;
+    }
+    *index = (int64_t)value;
+    return 0;
 }
 
 int cmd_report(int argc, char **argv)
@@ -44,13 +49,12 @@ int cmd_report(int argc, char **argv)
 
     if (status >= 0) return status;
     const char *out = command_line_flag(&line, "out"), *other = command_line_flag(&line, "against");
-    struct trace_report_choice choice = {.step = read_index(command_line_flag(&line, "step")),
-                                         .layer = read_index(command_line_flag(&line, "layer")),
-                                         .against = NULL};
+    struct trace_report_choice choice = {.against = NULL};
     if (out == NULL || out[0] == '\0')
         return command_fail(&spec, EXIT_USAGE, "--out: missing: name the page to write");
-    if (choice.step == -2 || choice.layer == -2)
-        return command_fail(&spec, EXIT_USAGE, "--step, --layer: must be a whole number from 0");
+    if (read_index(&line, "step", &choice.step, err, sizeof err) != 0 ||
+        read_index(&line, "layer", &choice.layer, err, sizeof err) != 0)
+        return command_fail(&spec, EXIT_USAGE, err);
     reader = trace_reader_open(line.arguments[0], err, sizeof err);
     if (reader == NULL) return command_fail(&spec, EXIT_USAGE, err);
     if (other != NULL) {

@@ -8,6 +8,7 @@
 
 #include "gen/version.h"
 #include "ref/digest.h"
+#include "sim/plan.h"
 #include "tools/commands.h"
 #include "tools/sweep.h"
 #include "traces/db.h"
@@ -214,6 +215,19 @@ static bool take(void *context, const struct sim_sweep_result *result)
 
 /* --- the command ------------------------------------------------------------------------------ */
 
+/* What no cell would look at. */
+static int check_partners(const struct command_line *line, bool places, bool trace, char *err,
+                          size_t err_len)
+{
+    return command_line_partner(line, "eplb-weights", places, "--eplb N", err, err_len) != 0 ||
+                   command_line_partner(line, "eplb-groups", places, "--eplb N", err, err_len) !=
+                       0 ||
+                   command_line_partner(line, "offsets", trace, "--routing TRACE", err, err_len) !=
+                       0
+               ? -1
+               : 0;
+}
+
 static int build_grid(const struct command_line *line, struct sweeping *sweeping)
 {
     struct sweep_table *table = &sweeping->table;
@@ -235,12 +249,15 @@ static int build_grid(const struct command_line *line, struct sweeping *sweeping
                  table->cell_count);
         return -1;
     }
+    bool places = false, trace = false;
     for (uint32_t c = 0; c < table->cell_count; c++) {
         struct sim_settings settings;
         sim_sweep_settings(&table->grid, c, &settings);
         digest_cell(&settings, sweeping->digests[c]);
+        places |= settings.eplb > 0;
+        trace |= sim_plan_is_trace(&settings);
     }
-    return 0;
+    return check_partners(line, places, trace, sweeping->err, sizeof sweeping->err);
 }
 
 static int begin_database(struct sweeping *sweeping, const char *path, const char *command,

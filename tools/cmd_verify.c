@@ -90,6 +90,10 @@ static const char *contradiction(const struct command_line *line)
     const char *recorded = command_line_flag(line, "recorded");
     const bool cases = command_line_flag(line, "cases") != NULL;
 
+    if (recorded == NULL && command_line_given(line, "routing"))
+        return "--routing: needs --recorded: the record's main job";
+    if (recorded == NULL && command_line_given(line, "offsets"))
+        return "--offsets: needs --recorded: the record's main job";
     if (record != NULL && (backend == NULL || strcmp(backend, "cuda") != 0))
         return "--record: needs --backend cuda: only kernels make evidence of kernels";
     if (recorded != NULL && (backend != NULL || record != NULL))

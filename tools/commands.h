@@ -57,6 +57,10 @@ struct command_line {
 int command_line_parse(const struct command_spec *spec, int argc, char **argv,
                        struct command_line *line);
 bool command_line_given(const struct command_line *line, const char *option);
+/* An option of a run that says nothing without another thing, which is there or not: 0, or -1 with
+ * "--OPTION: needs PARTNER" where it was given in vain. */
+int command_line_partner(const struct command_line *line, const char *option, bool there,
+                         const char *partner, char *err, size_t err_len);
 const char *command_line_flag(const struct command_line *line, const char *flag); /* Or NULL. */
 
 /* Complain on standard error as "epsim COMMAND: message" and return status. */

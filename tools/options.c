@@ -191,6 +191,8 @@ static int parse_option(const struct command_spec *spec, int argc, char **argv, 
         if (*at + 1 >= argc) return complain(spec, "needs a value", word);
         value = argv[++*at];
     }
+    if (flag >= 0 && !plain && !may && value[0] == '\0')
+        return complain(spec, "needs a value", word);
     if (json) {
         line->json = true;
     } else if (flag >= 0) {
@@ -240,6 +242,14 @@ bool command_line_given(const struct command_line *line, const char *option)
     const struct sim_option *found = sim_option_find(option);
     assert(found != NULL && count <= COMMAND_OPTIONS_MAX);
     return line->option_given[found - options];
+}
+
+int command_line_partner(const struct command_line *line, const char *option, bool there,
+                         const char *partner, char *err, size_t err_len)
+{
+    if (there || !command_line_given(line, option)) return 0;
+    snprintf(err, err_len, "--%s: needs %s", option, partner);
+    return -1;
 }
 
 const char *command_line_flag(const struct command_line *line, const char *flag)
