@@ -16,6 +16,11 @@
 
 enum { LINE = 128, SPACE_BYTES = 1024 };
 
+static uint64_t greater(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static void count_answers(const struct sim_traffic *traffic, struct sim_budget_rows *rows)
 {
     const uint64_t columns = rows->tokens * traffic->topk;
@@ -25,12 +30,12 @@ static void count_answers(const struct sim_traffic *traffic, struct sim_budget_r
     assert(traffic->ranks <= SIM_RANKS_MAX && local > 0);
     for (uint64_t i = 0; i < columns; i++) {
         const int64_t id = traffic->topk_idx[i];
-        if (id < 0 || id >= (int64_t)traffic->experts) continue;
-        rows->answers++;
-        of_rank[(uint64_t)id / local]++;
+        if (id >= 0 && id < (int64_t)traffic->experts) of_rank[(uint64_t)id / local]++;
     }
-    for (uint32_t r = 0; r < traffic->ranks; r++)
+    for (uint32_t r = 0; r < traffic->ranks; r++) {
         if (of_rank[r] > rows->answers_most) rows->answers_most = of_rank[r];
+        if (of_rank[r] > 0) rows->answers += greater(of_rank[r], traffic->topk);
+    }
 }
 
 struct sim_budget_rows sim_budget_rows_counted(const struct sim_traffic *traffic)
@@ -137,7 +142,7 @@ static uint64_t mlp_bytes(const struct sim_plan *plan, const struct sim_budget_r
     return sum + rows->answers_most * (w.payload + w.scales + 2 * w.hidden + 2 * sizeof(uint64_t));
 }
 
-/* What the MLP takes on the GPUs, weights apart; each rank has room for all answers of a row. */
+/* What the MLP takes on the GPUs, weights apart. */
 static uint64_t gpu_mlp_bytes(const struct sim_plan *plan, const struct sim_budget_rows *rows)
 {
     const struct widths w = widths_of(plan);
@@ -145,8 +150,7 @@ static uint64_t gpu_mlp_bytes(const struct sim_plan *plan, const struct sim_budg
     const uint64_t each = 5 * inter + inter / REF_GROUP_CHANNELS * sizeof(float);
     if (plan->expert != SIM_EXPERT_MLP) return 0;
     if (plan->mode == SIM_MODE_LL) return rows->received * each;
-    return (rows->answers + (uint64_t)plan->ranks * plan->topk) *
-               (each + w.payload + w.scales + 2 * w.hidden) +
+    return rows->answers * (each + w.payload + w.scales + 2 * w.hidden) +
            rows->received * (w.hidden + sizeof(uint64_t));
 }
 

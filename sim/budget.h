@@ -20,7 +20,8 @@ struct sim_budget_rows {
     uint64_t contributions;
     uint64_t home;
     uint64_t messages[SIM_DIRECTIONS];
-    uint64_t answers;      /* Experts that tokens name, each time: what an MLP makes. */
+    uint64_t answers; /* Room for what MLPs make, a row each time a token names an expert; a rank
+                         that is named has room for all of a token's. */
     uint64_t answers_most; /* Of the rank that has most of them. */
 };
 

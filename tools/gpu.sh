@@ -7,10 +7,10 @@
 #
 # STEPS names the parts to run, of: tests golden jobs faults plugin bench record sanitize (all but
 # the last). plugin builds the page's plugin there (needs gcc and nvcc) and checks it. record writes
-# OUT/gpu_h200.csv, which belongs into tests/golden; on one GPU it lacks the line of the main job on
-# two. sanitize takes the suites named by SUITES (all), each for LIMIT_S seconds at most (240), with
-# EPSIM_QUICK=1, the quick set; under racecheck exchange and repeat, which launch thousands of
-# kernels in it, with EPSIM_QUICK=2: every kernel once or twice.
+# OUT/gpu_h200.csv, which belongs into tests/golden; on one GPU it lacks the line of the main job
+# on two. sanitize takes the suites named by SUITES (all; SUITE or SUITE:CASE), each for LIMIT_S
+# seconds at most (240), with EPSIM_QUICK=1, the quick set; under racecheck exchange and repeat,
+# which launch thousands of kernels in it, with EPSIM_QUICK=2: every kernel once or twice.
 #
 # The GPU's machine need not have what the build needs. Every program runs under a time limit; the
 # exit status is 1 if any step failed, and the last lines list the steps with their seconds.
@@ -188,21 +188,22 @@ if wanted plugin; then
     done
     step plugin-cases 300 "$epsim" verify --cases --backend "$mine/mine.so"
 fi
-sanitize() # sanitize SUITE TOOL...: in the background; the verdict goes to OUT/NAME.verdict
+sanitize() # sanitize SUITE[:CASE] TOOL...: in the background; the verdict goes to OUT/NAME.verdict
 {
-    local name=$2-$1
+    local name=$2-${1/:/-}
+    [ "$1" = "${1%:*}" ] || export CK_RUN_CASE="${1#*:}" # Of this background job alone.
     timeout -k 10 "${LIMIT_S:-240}" compute-sanitizer --tool "$2" "${@:3}" --error-exitcode 9 \
-        "$dir/test-gpu" "$1" >"$out/$name.log" 2>&1
+        "$dir/test-gpu" "${1%:*}" >"$out/$name.log" 2>&1
     echo "$name status $?: $(grep -h 'Checks:\|SUMMARY' "$out/$name.log" | tr '\n' ' ')" \
         >"$out/$name.verdict"
 }
 if wanted sanitize; then # Slow and mostly on the host: all at once.
-    for suite in ${SUITES:-quantise layout internode router expert grouped exchange faults repeat \
-        direct_ll direct_normal}; do
+    for suite in ${SUITES:-quantise layout internode router expert grouped exchange:group \
+        exchange:direct exchange:phases faults repeat direct_ll direct_normal}; do
         # Enabling a peer a second time is an answer there, not an error.
         EPSIM_QUICK=1 sanitize "$suite" memcheck --report-api-errors no &
         quick=1
-        [ "$suite" = exchange ] || [ "$suite" = repeat ] && quick=2
+        [[ "$suite" =~ ^(exchange|repeat) ]] && quick=2
         EPSIM_QUICK=$quick sanitize "$suite" racecheck &
     done
     wait
