@@ -214,4 +214,34 @@ static inline bool case_fits(const struct direct_case *shape, int place)
     return place == 0 || test_gpu_count() <= shape->ranks;
 }
 
+/* Make the truth of a case, or run one round of its operations. */
+typedef void (*case_truth_fn)(struct direct_bench *bench);
+typedef void (*case_play_fn)(const struct direct_bench *bench, struct gpu *gpu,
+                             struct gpu_direct *direct, const struct gpu_routing *routing,
+                             uint32_t round);
+
+/* Play a case so many times, each on one of five numbers of multiprocessors, and compare every
+ * output each time. */
+static inline void case_run(const struct direct_case *shape, int place, bool ll, uint64_t seed,
+                            const uint32_t sms[5], case_truth_fn make_truth, case_play_fn play,
+                            uint32_t rounds)
+{
+    struct direct_bench bench;
+    struct gpu *gpu = test_gpu_open(place);
+
+    case_make(&bench, shape, seed);
+    make_truth(&bench);
+    const struct gpu_routing routing = case_upload(&bench, gpu);
+    struct gpu_direct *direct = case_open(&bench, gpu, ll);
+    for (uint32_t i = 0; i < rounds; i++) {
+        gpu_direct_set_sms(direct, sms[i % 5]);
+        case_poison(&bench, gpu);
+        play(&bench, gpu, direct, &routing, i);
+        case_compare(&bench, gpu);
+    }
+    gpu_direct_close(direct);
+    gpu_close(gpu);
+    case_free(&bench);
+}
+
 #endif

@@ -72,10 +72,11 @@ static void make_truth(struct direct_bench *bench)
     case_output(bench, COMBINED, routing->token_start, 2 * hidden, combined);
 }
 
-/* In one launch a rank, or in two. */
+/* In one launch a rank, or, every other round, in two. */
 static void play(const struct direct_bench *bench, struct gpu *gpu, struct gpu_direct *direct,
-                 const struct gpu_routing *routing, bool hooked)
+                 const struct gpu_routing *routing, uint32_t round)
 {
+    const bool hooked = round % 2 == 1;
     const bool packed = ref_recipe_scales(bench->shape.recipe) == REF_SCALE_UE8M0;
     struct gpu_buffer *scales = gpu_plan_buffer(gpu, SCALES);
     const struct gpu_ll_rows rows = {.payload = gpu_plan_buffer(gpu, PAYLOAD),
@@ -94,25 +95,11 @@ static void play(const struct direct_bench *bench, struct gpu *gpu, struct gpu_d
     TEST_GPU(gpu_direct_wait, direct);
 }
 
-static void run_case(const struct direct_case *shape, int place, uint32_t repeats)
+static void run_case(const struct direct_case *shape, int place, uint32_t rounds)
 {
-    static const uint32_t sms[] = {0, 1, 24, 131, 7};
-    struct direct_bench bench;
-    struct gpu *gpu = test_gpu_open(place);
-
-    case_make(&bench, shape, 1000003u * shape->ranks + 7u * shape->tokens + shape->kind);
-    make_truth(&bench);
-    const struct gpu_routing routing = case_upload(&bench, gpu);
-    struct gpu_direct *direct = case_open(&bench, gpu, true);
-    for (uint32_t i = 0; i < repeats; i++) {
-        gpu_direct_set_sms(direct, sms[i % 5]);
-        case_poison(&bench, gpu);
-        play(&bench, gpu, direct, &routing, i % 2 == 1);
-        case_compare(&bench, gpu);
-    }
-    gpu_direct_close(direct);
-    gpu_close(gpu);
-    case_free(&bench);
+    static const uint32_t sms[5] = {0, 1, 24, 131, 7};
+    case_run(shape, place, true, 1000003u * shape->ranks + 7u * shape->tokens + shape->kind, sms,
+             make_truth, play, rounds);
 }
 
 START_TEST(low_latency_rows_and_sums_are_the_references)

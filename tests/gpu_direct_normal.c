@@ -124,8 +124,9 @@ static void dispatch(const struct direct_bench *bench, struct gpu *gpu, struct g
 }
 
 static void play(const struct direct_bench *bench, struct gpu *gpu, struct gpu_direct *direct,
-                 const struct gpu_routing *routing)
+                 const struct gpu_routing *routing, uint32_t round)
 {
+    (void)round;
     const bool bias = has_bias(&bench->shape);
 
     TEST_GPU(gpu_direct_normal_layout, direct, routing, gpu_plan_buffer(gpu, COUNTS));
@@ -139,25 +140,11 @@ static void play(const struct direct_bench *bench, struct gpu *gpu, struct gpu_d
     TEST_GPU(gpu_direct_wait, direct);
 }
 
-static void run_case(const struct direct_case *shape, int place, uint32_t repeats)
+static void run_case(const struct direct_case *shape, int place, uint32_t rounds)
 {
-    static const uint32_t sms[] = {20, 0, 1, 24, 7};
-    struct direct_bench bench;
-    struct gpu *gpu = test_gpu_open(place);
-
-    case_make(&bench, shape, 1000033u * shape->ranks + 7u * shape->tokens + shape->kind);
-    make_truth(&bench);
-    const struct gpu_routing routing = case_upload(&bench, gpu);
-    struct gpu_direct *direct = case_open(&bench, gpu, false);
-    for (uint32_t i = 0; i < repeats; i++) {
-        gpu_direct_set_sms(direct, sms[i % 5]);
-        case_poison(&bench, gpu);
-        play(&bench, gpu, direct, &routing);
-        case_compare(&bench, gpu);
-    }
-    gpu_direct_close(direct);
-    gpu_close(gpu);
-    case_free(&bench);
+    static const uint32_t sms[5] = {20, 0, 1, 24, 7};
+    case_run(shape, place, false, 1000033u * shape->ranks + 7u * shape->tokens + shape->kind, sms,
+             make_truth, play, rounds);
 }
 
 START_TEST(normal_rows_and_sums_are_the_references)

@@ -23,19 +23,25 @@ static struct sim_measured_row row(const char *machine, const char *op, const ch
     return made;
 }
 
+/* Five rows with signed errors of 0.1, -0.2, -0.3, 1.0 and 0.6, and floors of half. */
+static struct sim_accuracy judged(struct sim_measured_row rows[5])
+{
+    static const uint64_t predicted_ps[] = {1100, 800, 700, 2000, 1600};
+    static const uint64_t floor_ps[] = {500, 500, 500, 500, 500};
+    const struct sim_measured measured = {SIM_MEASURED_CALIBRATE, 5, rows};
+    struct sim_accuracy accuracy;
+    char err[128];
+    ck_assert_int_eq(
+        sim_accuracy_compute(&measured, predicted_ps, floor_ps, &accuracy, err, sizeof err), 0);
+    return accuracy;
+}
+
 START_TEST(medians_percentiles_and_bias_by_hand)
 {
     struct sim_measured_row rows[] = {row("a", "dispatch", "A"), row("a", "combine", "A"),
                                       row("a", "dispatch", "B"), row("a", "dispatch", "C"),
                                       row("b", "dispatch", "A")};
-    const struct sim_measured measured = {SIM_MEASURED_CALIBRATE, 5, rows};
-    /* Signed errors: 0.1, -0.2, -0.3, 1.0, 0.6. */
-    const uint64_t predicted_ps[] = {1100, 800, 700, 2000, 1600};
-    const uint64_t floor_ps[] = {500, 500, 500, 500, 500};
-    struct sim_accuracy accuracy;
-    char err[128];
-    ck_assert_int_eq(
-        sim_accuracy_compute(&measured, predicted_ps, floor_ps, &accuracy, err, sizeof err), 0);
+    struct sim_accuracy accuracy = judged(rows);
     /* Five groups (grades stand apart) and one total, LL of grades A and B. */
     ck_assert_uint_eq(accuracy.count, 6);
     const struct sim_accuracy_group *group = accuracy.groups;
@@ -59,13 +65,7 @@ START_TEST(the_total_leaves_grade_c_out)
     struct sim_measured_row rows[] = {row("a", "dispatch", "A"), row("a", "combine", "A"),
                                       row("a", "dispatch", "B"), row("a", "dispatch", "C"),
                                       row("a", "dispatch", "A")};
-    const struct sim_measured measured = {SIM_MEASURED_CALIBRATE, 5, rows};
-    const uint64_t predicted_ps[] = {1100, 800, 700, 2000, 1600};
-    const uint64_t floor_ps[] = {500, 500, 500, 500, 500};
-    struct sim_accuracy accuracy;
-    char err[128];
-    ck_assert_int_eq(
-        sim_accuracy_compute(&measured, predicted_ps, floor_ps, &accuracy, err, sizeof err), 0);
+    struct sim_accuracy accuracy = judged(rows);
     const struct sim_accuracy_group *all = &accuracy.groups[accuracy.count - 1];
     ck_assert_str_eq(all->machine, "all");
     ck_assert_uint_eq(all->rows, 4);

@@ -35,23 +35,30 @@ static int law_residuals(void *context, const double *value, size_t parameter, d
     return 0;
 }
 
+/* A fit of the law; arrays are the caller's. */
+static struct sim_fit fit_of(struct law *law, size_t parameters, double *value, const double *min,
+                             const double *max, double *error)
+{
+    return (struct sim_fit){.parameters = parameters,
+                            .residuals = POINTS,
+                            .value = value,
+                            .min = min,
+                            .max = max,
+                            .relative_error = error,
+                            .knee = 0.02,
+                            .pull = 10,
+                            .rounds = 60,
+                            .context = law,
+                            .evaluate = law_residuals};
+}
+
 START_TEST(the_fit_finds_a_line_under_a_spike)
 {
     struct law law = {.calls = 0};
     double value[3] = {1, 30, 7}, error[3], loss;
     const double min[3] = {1e-3, 1e-3, 1e-3}, max[3] = {1e3, 1e3, 1e3};
     char err[128];
-    struct sim_fit fit = {.parameters = 3,
-                          .residuals = POINTS,
-                          .value = value,
-                          .min = min,
-                          .max = max,
-                          .relative_error = error,
-                          .knee = 0.02,
-                          .pull = 10,
-                          .rounds = 60,
-                          .context = &law,
-                          .evaluate = law_residuals};
+    struct sim_fit fit = fit_of(&law, 3, value, min, max, error);
     for (int i = 0; i < POINTS; i++) law.y[i] = 3 * (i + 1) + 10;
     law.y[6] *= 2;
     ck_assert_int_eq(sim_fit_run(&fit, &loss, err, sizeof err), 0);
@@ -69,17 +76,7 @@ START_TEST(a_limit_holds)
     double value[2] = {1, 30}, error[2], loss;
     const double min[2] = {1e-3, 20}, max[2] = {1e3, 1e3};
     char err[128];
-    struct sim_fit fit = {.parameters = 2,
-                          .residuals = POINTS,
-                          .value = value,
-                          .min = min,
-                          .max = max,
-                          .relative_error = error,
-                          .knee = 0.02,
-                          .pull = 10,
-                          .rounds = 60,
-                          .context = &law,
-                          .evaluate = law_residuals};
+    struct sim_fit fit = fit_of(&law, 2, value, min, max, error);
     for (int i = 0; i < POINTS; i++) law.y[i] = 3 * (i + 1) + 10;
     ck_assert_int_eq(sim_fit_run(&fit, &loss, err, sizeof err), 0);
     ck_assert_double_eq_tol(value[1], 20, 1e-9);

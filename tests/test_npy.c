@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <sys/stat.h>
+#include "tests/blob.h"
 #include "tests/mutate.h"
 #include "tests/support.h"
 #include "traces/npy.h"
@@ -15,25 +16,20 @@
 
 static char err[512];
 
-/* A file in memory of its exact size, so that a sanitizer sees a read past its end. */
-struct blob {
-    uint8_t *bytes;
-    size_t count;
-};
-
 static struct blob make_npy(unsigned version, const char *header, size_t data_bytes)
 {
-    const size_t prefix = version == 1 ? 10 : 12, length = strlen(header);
-    struct blob blob = {NULL, prefix + length + data_bytes};
-    blob.bytes = (uint8_t *)calloc(1, blob.count);
-    ck_assert_ptr_nonnull(blob.bytes);
-    memcpy(blob.bytes, "\x93NUMPY", 6);
-    blob.bytes[6] = (uint8_t)version;
-    blob.bytes[8] = (uint8_t)length;
-    blob.bytes[9] = (uint8_t)(length >> 8);
-    memcpy(blob.bytes + prefix, header, length);
-    for (size_t i = 0; i < data_bytes; i++) blob.bytes[prefix + length + i] = (uint8_t)(i + 1);
-    return blob;
+    const size_t length = strlen(header);
+    const uint8_t begin[12] = {0x93,
+                               'N',
+                               'U',
+                               'M',
+                               'P',
+                               'Y',
+                               (uint8_t)version,
+                               0,
+                               (uint8_t)length,
+                               (uint8_t)(length >> 8)};
+    return blob_with_header(begin, version == 1 ? 10 : 12, header, data_bytes);
 }
 
 static int parse(const struct blob *blob, struct trace_npy *npy)
@@ -247,9 +243,7 @@ START_TEST(a_broken_beginning_is_named)
         {"\x93NUMPY\2\0\377\377\377\377{}", 14, "header length: 4294967295: at most the 2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct blob blob = {(uint8_t *)malloc(cases[i].count + 1), cases[i].count};
-        blob.bytes = (uint8_t *)realloc(blob.bytes, cases[i].count > 0 ? cases[i].count : 1);
-        memcpy(blob.bytes, cases[i].bytes, cases[i].count);
+        const struct blob blob = blob_of(cases[i].bytes, cases[i].count);
         struct trace_npy npy;
         ck_assert_int_eq(parse(&blob, &npy), -1);
         TEST_SAYS(err, cases[i].expected);
@@ -386,8 +380,7 @@ START_TEST(damage_is_refused_or_read_but_never_more) /* Loop: seeds. */
             work[8] = (uint8_t)length;
             work[9] = (uint8_t)(length >> 8);
         }
-        const struct blob blob = {(uint8_t *)malloc(count > 0 ? count : 1), count};
-        memcpy(blob.bytes, work, count);
+        const struct blob blob = blob_of(work, count);
         struct trace_npy npy;
         if (parse(&blob, &npy) == 0) {
             ck_assert_uint_eq(npy.count * trace_dtype_bytes(npy.dtype), npy.bytes);

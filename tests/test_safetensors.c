@@ -7,27 +7,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/blob.h"
 #include "tests/mutate.h"
 #include "tests/support.h"
 #include "traces/safetensors.h"
 
 static char err[512];
 
-struct blob {
-    uint8_t *bytes;
-    size_t count;
-};
-
-/* Header text and data_bytes bytes 1, 2, 3, ... behind it, in a buffer of the exact size. */
+/* Header text and data_bytes bytes 1, 2, 3, ... behind it. */
 static struct blob make_file(const char *header, size_t data_bytes)
 {
-    const size_t length = strlen(header);
-    struct blob blob = {(uint8_t *)calloc(1, 8 + length + data_bytes), 8 + length + data_bytes};
-    ck_assert_ptr_nonnull(blob.bytes);
-    for (unsigned i = 0; i < 8; i++) blob.bytes[i] = (uint8_t)((uint64_t)length >> (8 * i));
-    memcpy(blob.bytes + 8, header, length);
-    for (size_t i = 0; i < data_bytes; i++) blob.bytes[8 + length + i] = (uint8_t)(i + 1);
-    return blob;
+    const uint64_t length = strlen(header);
+    uint8_t begin[8];
+    for (unsigned i = 0; i < 8; i++) begin[i] = (uint8_t)(length >> (8 * i));
+    return blob_with_header(begin, sizeof begin, header, data_bytes);
 }
 
 static int parse(const struct blob *blob, struct trace_tensors *tensors)
@@ -220,9 +213,7 @@ START_TEST(header_lengths_are_held_against_the_file_and_the_format)
         {"\377\377\377\377\377\377\377\377{}", 10, "18446744073709551615: at most 100000000"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct blob blob = {(uint8_t *)malloc(cases[i].count > 0 ? cases[i].count : 1),
-                            cases[i].count};
-        memcpy(blob.bytes, cases[i].bytes, cases[i].count);
+        const struct blob blob = blob_of(cases[i].bytes, cases[i].count);
         struct trace_tensors tensors;
         ck_assert_int_eq(parse(&blob, &tensors), -1);
         TEST_SAYS(err, cases[i].expected);
@@ -385,8 +376,7 @@ START_TEST(damage_is_refused_or_read_but_never_more) /* Loop: seeds. */
             const uint64_t length = count - 8 - 22;
             memcpy(work, &length, sizeof length);
         }
-        const struct blob blob = {(uint8_t *)malloc(count > 0 ? count : 1), count};
-        memcpy(blob.bytes, work, count);
+        const struct blob blob = blob_of(work, count);
         struct trace_tensors tensors;
         if (parse(&blob, &tensors) == 0) {
             uint64_t bytes = 0, sum = 0;
