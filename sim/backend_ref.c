@@ -44,6 +44,7 @@ static int reserve_blocks(struct backend_ref *state, const struct sim_layer_inpu
 {
     const uint64_t ranks = in->routing->ranks, experts = in->routing->experts;
     const uint64_t most = ranks > experts ? ranks : experts;
+    assert(in->traffic->ranks == in->routing->ranks && ranks > 0 && experts % ranks == 0);
     if (sim_arena_reserve(&state->blocks, ranks * most + 1, sizeof(uint64_t), err, err_len) != 0 ||
         sim_arena_reserve(&state->cursor, most, sizeof(uint64_t), err, err_len) != 0)
         return -1;
@@ -63,6 +64,7 @@ static int ref_dispatch(void *opaque, const struct sim_layer_input *in, struct s
         const struct ref_ll_rows rows = {out->payload, out->scales, out->scales_ue8m0,
                                          out->src_token, out->counts};
         out->rows = ref_ll_blocks(in->routing, blocks);
+        assert(out->rows == in->traffic->received_rows);
         ref_ll_dispatch(in->routing, in->hidden, in->recipe, in->x, blocks, cursor, &rows);
         return 0;
     }
@@ -75,6 +77,7 @@ static int ref_dispatch(void *opaque, const struct sim_layer_input *in, struct s
     if (backend_ref_cast(state, in, 0, ref_token_count(in->routing), &tokens, err, err_len) != 0)
         return -1;
     out->rows = ref_normal_blocks(in->routing, blocks);
+    assert(out->rows == in->traffic->received_rows);
     ref_normal_dispatch(in->routing, in->traffic->ranks_per_node, &tokens, blocks, cursor, &rows);
     return 0;
 }
@@ -84,6 +87,7 @@ static int ref_expert(void *opaque, const struct sim_layer_input *in,
                       size_t err_len)
 {
     struct backend_ref *state = (struct backend_ref *)opaque;
+    assert(in->traffic->ranks == in->routing->ranks);
     for (uint32_t rank = 0; rank < in->routing->ranks; rank++)
         if (backend_ref_experts(state, in, rows, rank, expert_out, err, err_len) != 0) return -1;
     return 0;

@@ -26,6 +26,7 @@ static bool is_internode(const struct backend_ref *state)
 static struct ref_ll_rows ll_rows(const struct backend_ref *state)
 {
     const struct sim_received *received = &state->results.received;
+    assert(is_ll(state));
     return (struct ref_ll_rows){received->payload, received->scales, received->scales_ue8m0,
                                 received->src_token, received->counts};
 }
@@ -46,6 +47,7 @@ static int reserve_arenas(struct backend_ref *state, char *err, size_t err_len)
                                        [ARENA_RAILS_OUT] = {traffic->rail_rows, answer},
                                        [ARENA_HOME] = {traffic->home_rows, answer}};
 
+    assert(message > 0 && answer > 0);
     for (int i = 0; i < ARENAS; i++) {
         if (sim_arena_reserve(&state->arenas[i], sizes[i][0], sizes[i][1], err, err_len) != 0)
             return -1;
@@ -60,6 +62,7 @@ int backend_ref_begin(void *opaque, const struct sim_layer_input *in, char *err,
 {
     struct backend_ref *state = (struct backend_ref *)opaque;
     const struct sim_row_shape shape = sim_row_shape(in);
+    assert(in->traffic->ranks == in->routing->ranks);
     state->input = in;
     if (!is_ll(state)) {
         state->dispatch_record = ref_record_dispatch(shape.payload_bytes, shape.scale_bytes,
@@ -95,6 +98,7 @@ static int pack_dispatch(struct backend_ref *state, uint32_t rank, char *err, si
     const uint64_t first = routing->token_start[rank];
     const uint64_t count = routing->token_start[rank + 1] - first;
 
+    assert(rank < routing->ranks);
     if (is_ll(state)) {
         ref_ll_pack(routing, rank, in->hidden, in->recipe, in->x, state->arenas[ARENA_STAGED].bytes,
                     sent);
@@ -115,6 +119,7 @@ int backend_ref_pack(void *opaque, enum sim_direction direction, uint32_t rank, 
     const struct sim_layer_input *in = state->input;
     uint8_t *staged = state->arenas[ARENA_STAGED_OUT].bytes;
 
+    assert(in != NULL && rank < in->routing->ranks);
     if (direction == SIM_DISPATCH) return pack_dispatch(state, rank, err, err_len);
     if (is_ll(state)) {
         ref_ll_combine_pack(in->routing, rank, in->hidden, block_start(state),
@@ -144,6 +149,7 @@ int backend_ref_deliver(void *opaque, enum sim_direction direction,
     struct ref_move *moves = (struct ref_move *)(void *)state->moves.bytes;
     for (size_t first = 0; first < count;) {
         const uint8_t hop = messages[first].hop;
+        assert(hop < 2);
         size_t run = 0;
         enum ref_arena source = path[hop];
         for (; first + run < count && messages[first + run].hop == hop; run++) {
@@ -165,6 +171,7 @@ int backend_ref_forward(void *opaque, enum sim_direction direction, uint32_t ran
 {
     struct backend_ref *state = (struct backend_ref *)opaque;
     const struct sim_traffic *traffic = state->input->traffic;
+    assert(rank < traffic->ranks);
     (void)err;
     (void)err_len;
     if (direction == SIM_DISPATCH) return 0; /* Records go on as they came. */
@@ -206,6 +213,7 @@ int backend_ref_unpack(void *opaque, enum sim_direction direction, uint32_t rank
     const struct sim_layer_input *in = state->input;
     const uint8_t *home = state->arenas[ARENA_HOME].bytes;
     const uint64_t *home_start = in->traffic->home_start;
+    assert(rank < in->routing->ranks);
     (void)err;
     (void)err_len;
 
@@ -233,6 +241,7 @@ int backend_ref_read(void *opaque, struct sim_received *received, uint16_t **exp
                      struct sim_combined *combined, char *err, size_t err_len)
 {
     struct backend_ref *state = (struct backend_ref *)opaque;
+    assert(state->input != NULL);
     (void)err;
     (void)err_len;
     *received = state->results.received;

@@ -39,12 +39,12 @@ static uint64_t low_latency_rows(const struct sim_layer_input *input,
 {
     const struct sim_row_shape shape = sim_row_shape(input);
     const struct sim_received *received = &results->received;
-    const uint8_t *scales = received->scales != NULL ? (const uint8_t *)received->scales
-                                                     : (const uint8_t *)received->scales_ue8m0;
+    const uint8_t *scales = sim_received_scales(received);
     const uint64_t hidden_bytes = 2 * (uint64_t)input->hidden;
     const uint64_t *start = input->traffic->block_start;
     uint64_t digest = 0;
 
+    assert(start[shape.blocks] == input->traffic->received_rows);
     for (uint64_t block = 0; block < shape.blocks; block++) {
         uint64_t sum = 0;
         for (uint64_t row = start[block]; row < start[block + 1]; row++) {
@@ -68,8 +68,7 @@ static uint64_t normal_rows(const struct sim_layer_input *input,
 {
     const struct sim_row_shape shape = sim_row_shape(input);
     const struct sim_received *received = &results->received;
-    const void *scales = received->scales != NULL ? (const void *)received->scales
-                                                  : (const void *)received->scales_ue8m0;
+    const void *scales = sim_received_scales(received);
     const uint64_t rows = input->traffic->received_rows, topk = input->routing->topk;
     uint64_t digest = ref_digest(received->src_token, rows * sizeof(int32_t));
 
@@ -107,6 +106,7 @@ static void note(struct job *job, const char *path, const struct sim_check *chec
     const size_t name = strcspn(check->cause, ":");
     struct sim_check explained = *check;
 
+    assert(check->mismatch_count > 0 && check->rank < job->inputs.layer.routing->ranks);
     memset(first, 0, sizeof *first);
     (void)sim_explain_row(&job->inputs.layer, &job->expected_view, &job->actual_view, check,
                           explained.cause);
@@ -150,6 +150,7 @@ static int play_group(struct job *job, const struct sim_backend_ops *ops, void *
     const struct sim_layer_input *input = &job->inputs.layer;
     int status = sim_results_reserve(results, input, job->err, job->err_len);
 
+    assert(ops->dispatch != NULL && ops->expert != NULL && ops->combine != NULL);
     if (status != 0) return status;
     sim_results_poison(results);
     status = ops->dispatch(state, input, &results->received, job->err, job->err_len);

@@ -58,6 +58,7 @@ static bool find_moved_fp8(const struct sim_inputs *inputs, enum ref_recipe reci
     float *scales = (float *)malloc(hidden / REF_GROUP_CHANNELS * sizeof(float));
     bool found = false;
 
+    assert(hidden % REF_GROUP_CHANNELS == 0);
     for (uint32_t r = 0; codes != NULL && scales != NULL && r < inputs->routing.ranks; r++)
         for (uint64_t t = inputs->token_start[r]; t < inputs->token_start[r + 1] && !found; t++) {
             ref_quantise(recipe, &inputs->x[t * hidden], 1, hidden, codes, scales);
@@ -77,6 +78,7 @@ static void explain_fp8(const struct scene *scene, enum ref_recipe recipe, const
     char *cause = scene->first->cause;
     float *floats = (float *)malloc(groups * sizeof(float));
 
+    assert(ref_recipe_payload_bytes(recipe) == 1 && hidden % REF_GROUP_CHANNELS == 0);
     if (floats == NULL) return;
     if (ref_recipe_scales(recipe) == REF_SCALE_UE8M0)
         ref_scales_unpack_ue8m0((const uint32_t *)(const void *)scales, 1, groups, floats);
@@ -185,6 +187,7 @@ static void collect_terms(const struct scene *scene, uint32_t home, uint64_t tok
     const struct ref_routing *routing = &inputs->routing;
     const uint32_t topk = routing->topk, local = ref_local_experts(routing);
 
+    assert(home < routing->ranks && token < inputs->tokens && topk <= REF_TOPK_MAX);
     for (uint32_t k = 0; k < topk; k++) {
         const int64_t expert = routing->topk_idx[token * topk + k];
         uint32_t at = 0;
@@ -207,6 +210,7 @@ static void collect_terms(const struct scene *scene, uint32_t home, uint64_t tok
             }
             row += sent;
         }
+        assert(row < inputs->rows);
         terms->row[at] =
             inputs->expert_out != NULL ? &inputs->expert_out[row * inputs->hidden] : made;
         terms->weight[at] = routing->topk_weights[token * topk + k];
@@ -219,6 +223,7 @@ static void collect_terms(const struct scene *scene, uint32_t home, uint64_t tok
 /* Normal mode adds ranks in ascending order. */
 static void sort_by_rank(struct sim_cause_terms *terms)
 {
+    assert(terms->count <= REF_TOPK_MAX);
     for (uint32_t i = 1; i < terms->count; i++)
         for (uint32_t j = i; j > 0 && terms->rank[j - 1] > terms->rank[j]; j--) {
             const struct sim_cause_terms old = *terms;
@@ -246,6 +251,7 @@ static void explain_combined(const struct scene *scene, const uint8_t *right, co
     else
         ref_expert_standin(REF_RECIPE_BF16, x, NULL, 1, hidden, made);
     const uint64_t token = inputs->token_start[home] + (uint64_t)first->src_token;
+    assert(token < inputs->tokens);
     struct sim_cause_terms terms;
     memset(&terms, 0, sizeof(terms));
     terms.hidden = hidden;

@@ -16,6 +16,8 @@ enum { PURPOSE_X = 4, GROUP = REF_GROUP_CHANNELS };
 struct sim_cell *sim_cell_open(const struct sim_plan *plan, char *err, size_t err_len)
 {
     struct sim_cell *cell = (struct sim_cell *)calloc(1, sizeof *cell);
+    assert(plan->ranks >= 1 && plan->ranks <= SIM_RANKS_MAX);
+    assert(plan->topk >= 1 && plan->topk <= REF_TOPK_MAX);
     if (cell != NULL)
         cell->checks =
             (struct sim_check *)calloc((size_t)SIM_STAGES * plan->ranks, sizeof *cell->checks);
@@ -74,6 +76,7 @@ static void set_starts(struct sim_cell *cell, enum sim_direction direction,
                      cell->plan->ranks, cell->start_ps[direction]);
     for (uint32_t f = 0; f < scenario->count; f++) {
         const struct sim_fault *fault = &scenario->faults[f];
+        assert(fault->stage < SIM_DIRECTIONS);
         if (fault->kind == SIM_FAULT_DELAY && fault->step == cell->step &&
             fault->layer == cell->layer && fault->stage == direction &&
             fault->rank < cell->plan->ranks)
@@ -84,6 +87,7 @@ static void set_starts(struct sim_cell *cell, enum sim_direction direction,
 struct sim_exchange sim_cell_exchange(const struct sim_cell *cell, enum sim_direction direction)
 {
     struct sim_exchange exchange = sim_plan_exchange(cell->plan, &cell->traffic, direction);
+    assert((unsigned)direction < SIM_DIRECTIONS && cell->traffic.ranks == cell->plan->ranks);
     exchange.start_ps = cell->start_ps[direction];
     return exchange;
 }
@@ -102,6 +106,7 @@ static int time_direction(struct sim_cell *cell, enum sim_direction direction,
 
 static int build_schedules(struct sim_cell *cell, char *err, size_t err_len)
 {
+    assert(!cell->scheduled);
     if (sim_traffic_list(&cell->routing, &cell->traffic, err, err_len) != 0) return -1;
     for (int d = 0; d < SIM_DIRECTIONS; d++) {
         const int status = sim_schedule_build(&cell->traffic, (enum sim_direction)d,
@@ -126,6 +131,7 @@ int sim_cell_prepare(struct sim_cell *cell, const struct sim_source *source, uin
     if (take_routing(cell, source, err, err_len) != 0) return -1;
     sim_traffic_free(&cell->traffic);
     if (sim_traffic_count(&cell->routing, &shape, &cell->traffic, err, err_len) != 0) return -1;
+    assert(cell->traffic.ranks == plan->ranks && cell->traffic.mode == shape.mode);
     if (strcmp(plan->settings.detail, "message") == 0 &&
         sim_traffic_list(&cell->routing, &cell->traffic, err, err_len) != 0)
         return -1;
@@ -161,6 +167,7 @@ int sim_cell_input(struct sim_cell *cell, struct sim_layer_input *input, char *e
     const struct sim_plan *plan = cell->plan;
     const uint64_t tokens = plan->token_start[plan->ranks];
 
+    assert(plan->hidden > 0 && plan->hidden % GROUP == 0);
     if (sim_arena_reserve(&cell->x_arena, tokens, 2 * (uint64_t)plan->hidden, err, err_len) != 0)
         return -1;
     uint16_t *x = (uint16_t *)(void *)cell->x_arena.bytes;
@@ -185,6 +192,7 @@ int sim_cell_input(struct sim_cell *cell, struct sim_layer_input *input, char *e
 int sim_cell_play(struct sim_cell *cell, struct sim_datapath *path, char *err, size_t err_len)
 {
     struct sim_layer_input input;
+    assert(cell->traffic.ranks == cell->plan->ranks); /* Prepared. */
     if (sim_cell_input(cell, &input, err, err_len) != 0) return -1;
     if (!cell->scheduled && build_schedules(cell, err, err_len) != 0) return -1;
     if (sim_datapath_layer(path, &input, cell->schedule, cell->checks, cell->wrong, err, err_len) !=

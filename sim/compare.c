@@ -63,6 +63,7 @@ struct job {
 
 static void note(const struct job *job, const struct sim_mismatch *found)
 {
+    assert(found->stage != NULL && found->rank < job->expected->ranks);
     if (job->comparison->mismatches == 0) job->comparison->first = *found;
     job->comparison->mismatches++;
 }
@@ -95,6 +96,7 @@ static void element_text(const struct sim_tensor *tensor, uint64_t index, char t
 {
     const uint32_t bytes = trace_dtype_bytes(tensor->dtype);
 
+    assert((index + 1) * bytes <= tensor->bytes && bytes <= 8);
     if (trace_dtype_is_integer(tensor->dtype)) {
         snprintf(text, 32, "%" PRId64, trace_integer_at(tensor->dtype, tensor->data, index));
         return;
@@ -122,6 +124,7 @@ static void find_source(const struct sim_capture *capture, uint32_t rank, uint64
     const struct sim_tensor *prefix = sim_capture_find(capture, rank, "rank_prefix_matrix");
     const struct sim_tensor *src = sim_capture_find(capture, rank, "recv_src_idx");
 
+    assert(rank < capture->ranks);
     if (src != NULL && src->dtype == TRACE_I32 && src->axes == 1 && row < src->shape[0])
         found->src_token = trace_integer_at(TRACE_I32, src->data, row);
     if (prefix == NULL || prefix->dtype != TRACE_I32 || prefix->axes != 2 ||
@@ -146,6 +149,7 @@ static void compare_elements(const struct job *job, const struct rule *rule, uin
     const uint32_t bytes = trace_dtype_bytes(a->dtype);
     const uint64_t row_bytes = columns * bytes;
 
+    assert(a->bytes == b->bytes && rows * row_bytes <= a->bytes);
     for (uint64_t row = 0; row < rows; row++) {
         const uint8_t *left = a->data + row * row_bytes, *right = b->data + row * row_bytes;
         const bool own = rule->kind == OWN_COLUMN;
@@ -183,6 +187,7 @@ static void compare_tensor(const struct job *job, const struct rule *rule, uint3
     const struct sim_tensor *b = sim_capture_find(job->actual, rank, name);
     const uint64_t before = job->comparison->mismatches;
 
+    assert(job->expected->ranks == job->actual->ranks && rank < job->expected->ranks);
     if (a == NULL && b == NULL) return;
     if ((a == NULL || b == NULL) && !job->options->both_ways) return;
     job->comparison->tensors++;
@@ -207,6 +212,7 @@ static bool block_view(const struct sim_capture *capture, const struct sim_ll_ta
     const struct sim_tensor *part[4];
     static const char *const parts[4] = {"x", "src", "layout", "scales"};
 
+    assert(local_expert < capture->settings.experts / capture->ranks);
     for (uint32_t i = 0; i < 4; i++) {
         char name[SIM_TENSOR_NAME_MAX];
 
@@ -312,6 +318,7 @@ static int compare_dispatch(const struct job *job)
     const uint32_t local = job->expected->settings.experts / ranks;
     static const struct rule counts = {"count", "dispatch", TABLE};
 
+    assert(ranks > 0 && local > 0);
     for (uint32_t t = 0; t < SIM_LL_TAGS; t++) {
         const bool in_expected = has_tag(job->expected, sim_ll_tag(t));
         char name[SIM_TENSOR_NAME_MAX];

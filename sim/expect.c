@@ -28,6 +28,7 @@ static int copy_inputs(const struct sim_capture *capture, const struct sim_input
                        const struct sim_expect_options *options, struct sim_capture *results,
                        char *err, size_t err_len)
 {
+    assert(results->ranks == capture->ranks);
     for (uint32_t r = 0; r < capture->ranks; r++) {
         for (size_t i = 0; i < capture->rank[r].count; i++) {
             const struct sim_tensor *from = &capture->rank[r].tensors[i];
@@ -36,6 +37,7 @@ static int copy_inputs(const struct sim_capture *capture, const struct sim_input
             void *to = sim_capture_add(results, r, from->name, from->dtype, from->axes, from->shape,
                                        err, err_len);
             if (to == NULL) return -1;
+            assert(from->data != NULL);
             memcpy(to, from->data, from->bytes);
         }
     }
@@ -49,6 +51,7 @@ int sim_expect(const struct sim_capture *capture, const struct sim_inputs *input
     struct sim_capture made;
     int status = 0;
 
+    assert(inputs->routing.ranks == capture->ranks);
     if (sim_capture_open(capture->name, &capture->settings, &made, err, err_len) != 0) return -1;
     status = copy_inputs(capture, inputs, options, &made, err, err_len);
     if (status == 0 && capture->settings.mode == SIM_MODE_LL)
@@ -82,6 +85,7 @@ static int add_pending(struct pending *pending, const char *folder,
     const char *slash = strrchr(capture->rank[rank].path, '/');
     const char *file = slash != NULL ? slash + 1 : capture->rank[rank].path;
 
+    assert(pending->count <= pending->capacity && rank < capture->ranks);
     if (pending->count == pending->capacity) {
         const size_t capacity = pending->capacity == 0 ? 16 : 2 * pending->capacity;
         void *grown = realloc(pending->paths, capacity * sizeof(*pending->paths));
@@ -189,6 +193,7 @@ int sim_expect_folder(const char *in_folder, const char *out_folder,
         snprintf(err, err_len, "%.400s: %s", pending.paths[i][1], strerror(errno));
         goto forget_pending;
     }
+    assert(pending.count >= list.count);
     *cases = list.count;
     *files = pending.count;
     status = 0;

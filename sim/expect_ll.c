@@ -18,6 +18,7 @@ static int add_layouts(struct sim_capture *results, const struct sim_inputs *inp
     char name[SIM_TENSOR_NAME_MAX];
     int status = -1;
 
+    assert(rank < ranks && inputs->routing.experts == local * ranks);
     if (layout == NULL) {
         snprintf(err, err_len, "%.64s: not enough memory", results->name);
         return -1;
@@ -69,6 +70,7 @@ static int add_expert_out(struct sim_capture *results, const struct sim_inputs *
     const uint32_t local = ref_local_experts(&inputs->routing);
     const uint64_t ranks = results->ranks;
 
+    assert(inputs->block_start[inputs->routing.experts * ranks] == inputs->rows);
     for (uint64_t e = 0; e < inputs->routing.experts; e++) {
         char name[SIM_TENSOR_NAME_MAX];
 
@@ -124,6 +126,7 @@ static int run_tag(const struct sim_capture *capture, const struct sim_inputs *i
     int32_t *src = (int32_t *)malloc(inputs->rows * sizeof(int32_t) + 1);
     int status = -1;
 
+    assert(tag->payload_bytes == 1 || tag->payload_bytes == 2);
     if (payload == NULL || scales == NULL || src == NULL) {
         snprintf(err, err_len, "%.64s: not enough memory", results->name);
         goto free_rows;

@@ -84,6 +84,7 @@ static int add_rank_prefix(const struct job *job, const int32_t *matrix)
 {
     const uint64_t ranks = job->results->ranks, shape[2] = {ranks, ranks};
 
+    assert(matrix != NULL && ranks == job->inputs->routing.ranks);
     for (uint32_t r = 0; r < ranks; r++) {
         int32_t *own = (int32_t *)sim_capture_add(job->results, r, "rank_prefix_matrix", TRACE_I32,
                                                   2, shape, job->err, job->err_len);
@@ -105,6 +106,7 @@ static int add_handle(const struct job *job)
     int32_t *head = (int32_t *)reserve(job, inputs->tokens * ranks, 4);
     int status = -1;
 
+    assert(channels > 0);
     if (prefix != NULL && sent != NULL && received != NULL && head != NULL) {
         const struct ref_intranode_out out = {.rank_prefix_matrix = prefix,
                                               .channel_prefix_matrix = sent,
@@ -138,6 +140,7 @@ static int add_fp8(const struct job *job, const struct sim_expect_options *optio
     float *recv_scales = (float *)reserve(job, inputs->rows * groups, 4);
     int status = -1;
 
+    assert(hidden % REF_GROUP_CHANNELS == 0 && (given == (inputs->x_scales != NULL)));
     if (codes == NULL || scales == NULL || recv_codes == NULL || recv_scales == NULL)
         goto free_rows;
     if (!given || !options->own_fp8) {
@@ -208,6 +211,7 @@ static int add_rows(const struct job *job, const struct sim_expect_options *opti
     int32_t *src = (int32_t *)reserve(job, rows, 4);
     int status = -1;
 
+    assert(inputs->block_start[inputs->routing.ranks * inputs->routing.ranks] == rows);
     if (recv == NULL || made == NULL || ids == NULL || weights == NULL || src == NULL)
         goto free_rows;
     const struct ref_normal_tokens tokens = {.payload = (const uint8_t *)inputs->x,

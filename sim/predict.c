@@ -1,6 +1,7 @@
 /* sim/predict.c - the machines of the rows, and which part answers a kind of rows. */
 #include "sim/predict.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ static int load_machines(const struct sim_measured *measured, struct fabric_mach
             out[i] = out[j];
             continue;
         }
+        assert(count <= i);
         if (fabric_machine_load(row->machine, &(*pool)[count], err, err_len) != 0) {
             free(*pool);
             *pool = NULL;
@@ -48,6 +50,8 @@ int sim_predict(const struct sim_measured *measured, const struct sim_predict_op
     const struct fabric_machine *const *machines = options->machines;
     int status = -1;
 
+    assert(measured->rows != NULL || measured->count == 0);
+    assert(predicted_ps != NULL || measured->count == 0);
     if (!loaded) {
         snprintf(err, err_len, "%zu rows: out of memory", measured->count);
         return -1;

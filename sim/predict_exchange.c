@@ -111,6 +111,7 @@ static uint64_t record_bytes(const struct sim_measured_row *row, bool normal, bo
 {
     const bool fp8 = dispatch && strcmp(row->dtype, "fp8") == 0;
     const uint64_t payload = fp8 ? row->hidden + row->hidden / 128 * 4 : 2 * (uint64_t)row->hidden;
+    assert(row->hidden % 128 == 0 && row->gpus_per_node > 0);
     if (!normal) return dispatch ? 16 + payload : payload;
     if (row->ep <= row->gpus_per_node)
         return payload + 4 + (dispatch ? 0 : 4 * (uint64_t)row->topk);
@@ -130,6 +131,7 @@ static int build(const struct question *question, uint32_t draw, struct bench *b
                                       .topk = row->topk,
                                       .nodes = nodes,
                                       .seed = SEED};
+    assert(row->ep >= 1 && row->ep <= RANKS_MAX && bench->token_start[0] == 0);
     if (!choices) {
         snprintf(err, err_len, "%s: out of memory", row->id);
         return -1;
@@ -173,7 +175,10 @@ static void add_answers(struct question *question, const struct bench *bench,
 {
     const bool slowest = question->normal && timing->ranks <= question->row->gpus_per_node;
     uint64_t sum_ps[PARTS] = {0}, max_ps = 0;
+    assert(timing->ranks == question->row->ep && timing->ranks > 0);
     for (uint32_t r = 0; r < timing->ranks; r++) {
+        assert(timing->end_ps[r] >= bench->start_ps[r]);
+        assert(timing->notify_ps[r] <= timing->end_ps[r] - bench->start_ps[r]);
         sum_ps[PART_WHOLE] += timing->end_ps[r] - bench->start_ps[r];
         if (question->normal) sum_ps[PART_WHOLE] -= timing->notify_ps[r]; /* Timed apart. */
         if (timing->end_ps[r] - bench->start_ps[r] > max_ps)
@@ -222,6 +227,7 @@ static int run_draw(struct question *question, uint32_t draw, struct bench *benc
         seen.rdma_chunk = timing.rdma_chunk;
         status = options->observe(options->observe_context, &seen, err, err_len);
     }
+    assert(!question->normal || (timing.nvl_chunk > 0 && timing.rdma_chunk > 0) || status != 0);
     question->chunks[0] = timing.nvl_chunk; /* Further draws keep the sizes. */
     question->chunks[1] = timing.rdma_chunk;
     sim_timing_close(&timing);
@@ -238,6 +244,7 @@ static int answer(struct question *question, struct bench *bench,
     uint64_t draws = tokens ? DRAWN_TOKENS / tokens : 1;
     if (draws < 1) draws = 1;
     if (draws > DRAWS_MAX) draws = DRAWS_MAX;
+    assert(draws >= 1 && draws <= DRAWS_MAX);
     memset(question->answer_ps, 0, sizeof question->answer_ps);
     question->floor_ps = 0;
     for (uint32_t d = 0; d < draws; d++)
@@ -294,6 +301,7 @@ int sim_predict_exchange(const struct sim_measured *measured,
         const char *why = "mode and op: ll or normal; dispatch or combine, with _send or _recv "
                           "(ll), _notify (normal)";
         if (options->wanted && !options->wanted[i]) continue;
+        assert(machines[i] != NULL);
         question.machine = machines[i];
         if (options->chunks) memcpy(question.chunks, options->chunks[i], sizeof question.chunks);
         if (parse_op(row, &question, &part[i]) != 0 || check_row(row, &why) != 0) {
@@ -309,6 +317,7 @@ int sim_predict_exchange(const struct sim_measured *measured,
     status = atomic_load(&job.failed) ? -1 : 0;
     for (size_t i = 0; status == 0 && i < rows; i++) {
         if (options->wanted && !options->wanted[i]) continue;
+        assert(asked[i] < job.count && part[i] < PARTS);
         predicted_ps[i] = questions[asked[i]].answer_ps[part[i]];
         if (floor_ps) floor_ps[i] = questions[asked[i]].floor_ps;
         if (options->chunks)

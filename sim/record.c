@@ -18,8 +18,10 @@ static int record_loads(struct trace_db *db, const struct sim_cell *cell, char *
     const struct ref_routing *routing = &cell->routing;
     uint64_t rows[4096] = {0};
     assert(routing->experts <= 4096);
-    for (uint64_t i = 0; i < ref_token_count(routing) * routing->topk; i++)
+    for (uint64_t i = 0; i < ref_token_count(routing) * routing->topk; i++) {
+        assert(routing->topk_idx[i] < (int64_t)routing->experts);
         if (routing->topk_idx[i] >= 0) rows[routing->topk_idx[i]]++;
+    }
     for (uint32_t e = 0; e < routing->experts; e++) {
         const struct trace_expert_load row = {cell->step, cell->layer,
                                               e / ref_local_experts(routing), e, rows[e]};
@@ -34,6 +36,7 @@ static int record_checks(struct trace_db *db, const struct sim_cell *cell, char 
     for (uint32_t i = 0; i < SIM_STAGES * cell->plan->ranks; i++) {
         const struct sim_check *check = &cell->checks[i];
         const bool wrong = check->mismatch_count > 0;
+        assert(check->rank < cell->plan->ranks);
         const struct trace_check_result row = {.step = cell->step,
                                                .layer = cell->layer,
                                                .stage = sim_stage_name(check->stage),
@@ -78,6 +81,8 @@ static int record_kernels(struct trace_db *db, const struct sim_cell *cell,
     const struct sim_timing *timing = &cell->timing[direction];
     if (!cell->plan->hook) return trace_db_span(db, span, err, err_len);
     const uint64_t end_ps = span->end_ps;
+    assert(timing->send_ps[span->rank] <= end_ps - span->start_ps);
+    assert(timing->recv_ps[span->rank] <= end_ps - span->start_ps);
     span->op = HALVES[direction][0];
     span->end_ps = span->start_ps + timing->send_ps[span->rank];
     if (trace_db_span(db, span, err, err_len) != 0) return -1;
@@ -95,10 +100,12 @@ static int record_ranks(struct trace_db *db, const struct sim_cell *cell,
 {
     const struct sim_timing *timing = &cell->timing[direction];
     const uint32_t ranks = cell->plan->ranks;
+    assert(timing->ranks >= ranks);
     for (uint32_t r = 0; r < ranks; r++) {
         struct trace_span span = {
             cell->step,        cell->layer, r, "comm", OPS[direction], cell->start_ps[direction][r],
             timing->end_ps[r], 0,           0};
+        assert(timing->awaited[r] < ranks && timing->end_ps[r] >= span.start_ps);
         for (uint32_t dst = 0; dst < ranks; dst++) {
             span.bytes += pairs[(size_t)r * ranks + dst].wire;
             span.rows += pairs[(size_t)r * ranks + dst].messages;
@@ -134,6 +141,7 @@ static int record_pairs(struct trace_db *db, const struct sim_cell *cell,
                 pair->formula,
                 pair->distinct_rank,
                 pair->wire};
+            assert(pair->messages > 0 || pair->wire == 0);
             if (pair->messages == 0 && pair->formula == 0) continue;
             if (trace_db_message_stat(db, &row, err, err_len) != 0) return -1;
         }
@@ -145,6 +153,7 @@ static int record_resources(struct trace_db *db, const struct sim_cell *cell,
                             enum sim_direction direction, char *err, size_t err_len)
 {
     const struct sim_timing *timing = &cell->timing[direction];
+    assert(timing->resource_count <= timing->resource_max);
     for (uint32_t i = 0; i < timing->resource_count; i++) {
         const struct sim_resource_use *use = &timing->resources[i];
         const struct trace_resource_use row = {cell->step, cell->layer,     OPS[direction],
@@ -163,6 +172,7 @@ static int record_memory(struct trace_db *db, const struct sim_cell *cell,
     const struct sim_exchange exchange = sim_cell_exchange(cell, direction);
     const uint64_t rate = cell->plan->machine.hbm_bytes_per_s;
     uint64_t bytes[SIM_RANKS_MAX];
+    assert(cell->plan->ranks <= SIM_RANKS_MAX);
     if (rate == 0) return 0;
     sim_hbm_bytes(&exchange, pairs, bytes);
     for (uint32_t r = 0; r < cell->plan->ranks; r++) {
@@ -186,6 +196,8 @@ static int record_messages(struct trace_db *db, const struct sim_cell *cell,
     const struct sim_traffic *traffic = &cell->traffic;
     const struct sim_timing *timing = &cell->timing[direction];
     const uint32_t local = traffic->experts / traffic->ranks;
+    assert(traffic->messages[direction] != NULL || traffic->message_count[direction] == 0);
+    assert(timing->message_max >= traffic->message_count[direction]);
     for (uint64_t m = 0; m < traffic->message_count[direction]; m++) {
         const struct sim_message *message = &traffic->messages[direction][m];
         const bool remote = message->link_class == SIM_LINK_NIC;
@@ -234,6 +246,7 @@ int sim_record_breakdown(struct trace_db *db, const struct sim_cell *cell,
 {
     for (int d = 0; d < SIM_DIRECTIONS; d++) {
         const struct sim_attribution *made = &breakdown->cell[d];
+        assert(made->ranks == cell->plan->ranks && made->slowest < made->ranks);
         for (uint32_t i = 0; i < made->ranks * SIM_PARTS; i++) {
             const enum sim_part part = (enum sim_part)(i % SIM_PARTS);
             const struct trace_attribution row = {
@@ -261,6 +274,7 @@ int sim_record_faults(struct trace_db *db, const struct sim_scenario *scenario, 
     for (uint32_t f = 0; f < scenario->count; f++) {
         const struct sim_fault *fault = &scenario->faults[f];
         char target[96], detail[96];
+        assert(fault->stage < SIM_DIRECTIONS);
         if (fault->kind == SIM_FAULT_DELAY)
             snprintf(target, sizeof target, "rank %" PRIu32, fault->rank);
         else

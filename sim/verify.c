@@ -67,6 +67,7 @@ static bool own_fp8(const struct sim_inputs *inputs, const struct sim_capture *c
     if (inputs->x_fp8 == NULL || inputs->tokens == 0) return false;
     const uint64_t equal = equal_rows(capture, results, "x_fp8", &rows);
     const uint64_t equal_scales = equal_rows(capture, results, "x_scales", &rows);
+    assert(equal <= inputs->tokens && equal_scales <= inputs->tokens);
     if (equal == inputs->tokens && equal_scales == inputs->tokens) return false;
     if (2 * equal_scales < inputs->tokens) return true;
     uint8_t *codes = (uint8_t *)malloc(values);
@@ -118,6 +119,7 @@ static bool logfmt_encodes(const struct sim_capture *results)
 static int check_complete(const struct sim_capture *capture, const struct sim_capture *results,
                           char *err, size_t err_len)
 {
+    assert(capture->ranks == results->ranks);
     for (uint32_t r = 1; r < capture->ranks; r++) {
         for (size_t i = 0; i < results->rank[r].count; i++) {
             const char *name = results->rank[r].tensors[i].name;
@@ -137,6 +139,7 @@ static int check_complete(const struct sim_capture *capture, const struct sim_ca
 static void count(struct sim_verify_report *report, const char *label,
                   const struct sim_comparison *comparison)
 {
+    assert(comparison->mismatches == 0 || comparison->tensors > 0);
     report->cases++;
     report->tensors += comparison->tensors;
     report->bytes += comparison->bytes;

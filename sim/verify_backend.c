@@ -53,6 +53,7 @@ static int add_ll_layout(struct job *job, const struct sim_ll_tag *tag, uint64_t
     char name[SIM_TENSOR_NAME_MAX];
     uint64_t begin = 0;
 
+    assert(expert < job->inputs->routing.experts);
     snprintf(name, sizeof(name), "%s.e%" PRIu64 ".layout", tag->name, expert % local);
     int64_t *layout = (int64_t *)sim_capture_add(job->results, rank, name, TRACE_I64, 1, shape,
                                                  job->err, job->err_len);
@@ -102,6 +103,7 @@ static int add_ll_counts(struct job *job, const struct sim_ll_tag *tag)
 
 static int dispatch(struct job *job, const struct sim_layer_input *input)
 {
+    assert(job->traffic.ranks == job->inputs->routing.ranks);
     if (sim_results_reserve(&job->made, input, job->err, job->err_len) != 0) return -1;
     return job->backend->dispatch(job->state, input, &job->made.received, job->err, job->err_len);
 }
@@ -188,6 +190,7 @@ static int run_normal(struct job *job)
     struct sim_layer_input bf16 = layer_input(job, REF_RECIPE_BF16);
     int status = 0;
 
+    assert(job->inputs->hidden % 128 == 0);
     if (!job->own->own_fp8) { /* A backend casts by recipe: somebody else's codes are not its. */
         status = dispatch(job, &fp8);
         if (leave_out(status) != 0) return -1;
