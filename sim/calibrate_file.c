@@ -65,6 +65,7 @@ static void move_to(struct place *place, const struct line *line)
 {
     const bool section = strcmp(line->key, "ll") == 0 || strcmp(line->key, "normal") == 0 ||
                          strcmp(line->key, "compute") == 0;
+    assert(strlen(place->stack) < sizeof place->stack && line->key[0] != '\0');
     if (line->indent == 0) {
         *place = (struct place){.in_stacks = strcmp(line->key, "stacks") == 0};
         if (section) snprintf(place->section, sizeof place->section, "%.15s", line->key);
@@ -117,6 +118,7 @@ static bool read_knob(const struct line *line, const struct place *place, struct
     *knob = (struct sim_knob){.field = field_of(place->section, line->key, &knob->unit)};
     knob->field = field_of(place->section, line->key, &knob->unit);
     if (!knob->field || line->value_bytes == 0 || line->value_bytes >= sizeof number) return false;
+    assert(line->value_bytes < sizeof number);
     memcpy(number, line->value, line->value_bytes);
     number[line->value_bytes] = '\0';
     if (fabric_decimal_parse(number, knob->unit, &knob->before) != FABRIC_DECIMAL_OK) return false;
@@ -149,6 +151,8 @@ int64_t sim_knobs_find(const struct sim_calibrate_file *file, uint32_t index, co
                      (int)SIM_KNOBS_MAX);
             return -1;
         }
+        assert(line.value >= file->text &&
+               line.value + line.value_bytes <= file->text + file->bytes);
         knob.file = index;
         knob.text_at = (size_t)(line.value - file->text);
         knob.text_bytes = line.value_bytes;
@@ -176,6 +180,7 @@ char *sim_knobs_write(const struct sim_calibrate_file *file, uint32_t index,
     }
     memcpy(out + used, file->text + at, file->bytes - at);
     used += file->bytes - at;
+    assert(used <= file->bytes + count * sizeof number);
     out[used] = '\0';
     *new_bytes = used;
     return out;
@@ -220,6 +225,7 @@ static int add_preset(const char *name, struct sim_calibrate_file *files, size_t
 {
     size_t bytes;
     const char *text = fabric_machine_preset_text(name, &bytes);
+    assert(*count <= max);
     for (size_t i = 0; i < *count; i++)
         if (strcmp(files[i].name, name) == 0) return 0;
     if (!text) return 0; /* A path among the parents: its numbers stay. */

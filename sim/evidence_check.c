@@ -39,6 +39,7 @@ static void judge(const struct sim_evidence_line *line, uint64_t input, uint64_t
 {
     const bool same_input = line->input == input;
 
+    assert(!is_stale(line));
     if (same_input && line->output == output) {
         report->matched++;
         return;
@@ -88,6 +89,7 @@ static int check_cases(const struct sim_evidence *evidence,
             refuse(line, "no such case", report);
             continue;
         }
+        assert((size_t)(named - table->cases) < table->count);
         const struct sim_case_verdict *right = &verdicts[named - table->cases];
         judge(line, right->input_digest, right->expected_digest, report);
     }
@@ -105,6 +107,7 @@ static int check_jobs(const struct sim_evidence *evidence,
 
     for (size_t j = 0; j < job_count; j++)
         report->missing += find(evidence, jobs[j].kind, jobs[j].name) == NULL;
+    assert(report->missing <= question->table->count + job_count);
     for (size_t i = 0; i < evidence->count; i++) {
         const struct sim_evidence_line *line = &evidence->lines[i];
         const struct sim_job *job = sim_job_find(line->kind, line->name);

@@ -42,6 +42,7 @@ static double loss_of(const struct sim_fit *fit, const struct work *work, const 
                       const double *value)
 {
     double sum = 0;
+    assert(fit->knee > 0 && fit->pull > 0);
     for (size_t i = 0; i < fit->residuals; i++) {
         const double r = absolute(residual[i]) / fit->knee;
         sum += r < 1 ? 0.5 * r * r : r - 0.5;
@@ -56,6 +57,7 @@ static double loss_of(const struct sim_fit *fit, const struct work *work, const 
 static void build_normal(const struct sim_fit *fit, struct work *work)
 {
     const double unit = 1 / (fit->knee * fit->knee);
+    assert(fit->parameters <= SIM_FIT_PARAMETERS_MAX);
     for (size_t p = 0; p < fit->parameters; p++) {
         const double ratio = fit->value[p] / work->start[p];
         work->gradient[p] = (ratio - 1) * ratio / (fit->pull * fit->pull);
@@ -172,6 +174,7 @@ static int improve(struct sim_fit *fit, struct work *work, double *damp, double 
             return -1;
         const double reached = loss_of(fit, work, work->trial, value);
         if (reached >= *loss) continue;
+        assert(reached < *loss);
         *loss = reached;
         *damp /= 4;
         learn(fit, work, move, work->trial);

@@ -65,6 +65,7 @@ static void add_crossings(struct lines *lines)
     const struct sim_model *model = lines->input->model;
     const uint64_t moe = model->moe_layers;
 
+    assert(ledger->step >= ledger->dispatch + ledger->combine);
     lines->section = "crossings of one layer";
     add(lines, "gather", ledger->gather, SIM_LEDGER_BYTES, "2.36 MB",
         "ring: (R-1)/R of it per rank", "rows x H x 2");
@@ -103,6 +104,7 @@ static void add_reconciliation(struct lines *lines)
     const uint64_t logits = lines->input->rows * model->vocabulary * 2;
     const uint64_t extra = ledger->all_bf16 - ledger->fp8_dispatch;
 
+    assert(ranks > 0 && ledger->all_bf16 >= ledger->fp8_dispatch && ledger->step >= dp);
     lines->section = "the same step with TP + EP";
     add(lines, "DP crossings, replaced", dp, SIM_LEDGER_BYTES, "368 MB", "",
         "layers x rows x H x 4");
@@ -126,6 +128,7 @@ static void add_sizes(struct lines *lines)
     const uint64_t local = model->experts / lines->input->ranks;
     const uint64_t scales = hidden / 128;
 
+    assert(model->experts % lines->input->ranks == 0);
     lines->section = "prefill chunk, per layer";
     add(lines, "dispatch", prefill, SIM_LEDGER_BYTES, "1.61 GB", "", "%llu x K x H",
         (unsigned long long)chunk);

@@ -118,6 +118,7 @@ static int read_line(struct reader *reader)
         if (used + 1 == CELL_MAX) return refuse(reader, "cell", "", "at most 511 bytes");
         reader->cell[reader->cells][used++] = (char)c;
     }
+    assert(reader->cells < COLUMNS_MAX && used < CELL_MAX);
     if (quoted) return refuse(reader, "cell", "", "the file ends inside quotes");
     if (c == EOF && !any) return 0;
     reader->cell[reader->cells++][used] = '\0';
@@ -147,6 +148,7 @@ static int read_header(struct reader *reader, enum sim_measured_kind *kind)
     else
         return refuse(reader, "header", reader->cell[0],
                       "neither mode and op, nor moe_inter, nor kv_tokens is a column");
+    assert(*kind < SIM_MEASURED_KINDS);
     for (size_t i = 0; i < COLUMNS; i++)
         if ((columns[i].required & 1u << *kind) && !has(reader, columns[i].name))
             return refuse(reader, "header", columns[i].name, "column missing");
@@ -168,6 +170,7 @@ static int store(const struct reader *reader, const struct column *column, const
     const struct fabric_unit unit = {column->type == CELL_US ? 1000000 : 1, 1};
     uint64_t value = 0;
 
+    assert(column->offset + column->bytes <= sizeof *row);
     if (text[0] == '\0' && (column->empty & 1u << kind)) return 0;
     if (column->type == CELL_TEXT) {
         if (text[0] == '\0' || strlen(text) >= column->bytes)
@@ -186,11 +189,13 @@ static int store(const struct reader *reader, const struct column *column, const
                                               : "a whole number from 0 on");
     if (column->type == CELL_US) {
         if (value == 0) return refuse(reader, column->name, text, "must be above 0");
+        assert(column->bytes == sizeof value);
         memcpy(at, &value, sizeof value);
         return 0;
     }
     const uint32_t small = (uint32_t)value;
     if (value > UINT32_MAX) return refuse(reader, column->name, text, "too large");
+    assert(column->bytes == sizeof small);
     memcpy(at, &small, sizeof small);
     return 0;
 }
@@ -231,6 +236,7 @@ static int read_rows(struct reader *reader, struct sim_measured *measured)
             if (!grown) return refuse(reader, "line", "", "out of memory");
             measured->rows = grown;
         }
+        assert(measured->count < capacity);
         struct sim_measured_row *row = &measured->rows[measured->count];
         memset(row, 0, sizeof *row);
         row->line = reader->line;
@@ -252,6 +258,7 @@ int sim_measured_read(const char *path, struct sim_measured *measured, char *err
     struct reader *reader = (struct reader *)calloc(1, sizeof *reader);
     int status = -1;
 
+    assert(path != NULL && measured != NULL);
     if (!reader) {
         snprintf(err, err_len, "%.256s: out of memory", path);
         return -1;

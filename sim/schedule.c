@@ -68,6 +68,7 @@ static struct sim_message *neighbour(struct sim_schedule *schedule,
                                      const struct sim_message *message)
 {
     struct sim_message *next = NULL, *first = NULL;
+    assert(message >= schedule->messages && message < schedule->messages + schedule->message_count);
     for (uint64_t m = 0; m < schedule->message_count; m++) {
         struct sim_message *other = &schedule->messages[m];
         if (other == message || other->hop != message->hop ||
@@ -83,6 +84,7 @@ static struct sim_message *neighbour(struct sim_schedule *schedule,
 static void remove_message(struct sim_schedule *schedule, const struct sim_message *message)
 {
     const uint64_t at = (uint64_t)(message - schedule->messages);
+    assert(at < schedule->message_count);
     memmove(&schedule->messages[at], &schedule->messages[at + 1],
             (schedule->message_count - at - 1) * sizeof *message);
     schedule->message_count--;
@@ -145,6 +147,7 @@ static int apply(struct sim_schedule *schedule, const struct sim_fault *fault, u
     case SIM_FAULT_DROP: remove_message(schedule, message); return 0;
     case SIM_FAULT_LATE:
     case SIM_FAULT_OVERTAKE:
+        assert(*late_count < SIM_FAULTS_MAX);
         late[(*late_count)++] = *message;
         remove_message(schedule, message);
         return 0;
@@ -196,6 +199,7 @@ static void add_calls(struct sim_schedule *schedule, const struct sim_traffic *t
     const uint64_t on_time = schedule->message_count - late_count;
     uint64_t split = 0;
 
+    assert(late_count <= schedule->message_count);
     schedule->call_count = 0;
     while (split < on_time && schedule->messages[split].hop == 0) split++;
     for (uint32_t r = 0; r < traffic->ranks; r++) add_call(schedule, SIM_CALL_PACK, r, 0, 0);
@@ -219,6 +223,7 @@ int sim_schedule_build(const struct sim_traffic *traffic, enum sim_direction dir
     int status = 0;
     struct landing *landings = NULL;
 
+    assert((unsigned)direction < SIM_DIRECTIONS && (messages != NULL || count == 0));
     assert(timing->message_max >= count);
     if (reserve(schedule, count, 3 * (uint64_t)traffic->ranks + 4, err, err_len) != 0) return -1;
     landings = (struct landing *)malloc((count + 1) * sizeof *landings);
@@ -242,6 +247,7 @@ int sim_schedule_build(const struct sim_traffic *traffic, enum sim_direction dir
             apply(schedule, fault, traffic->row_bytes[direction], late, &late_count, err, err_len);
         if (status != 0) return status;
     }
+    assert(schedule->message_count + late_count <= count);
     memcpy(&schedule->messages[schedule->message_count], late, late_count * sizeof late[0]);
     schedule->message_count += late_count;
     add_calls(schedule, traffic, late_count);

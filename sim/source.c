@@ -196,6 +196,7 @@ void sim_source_remark_model(const struct sim_source *source, char *text, size_t
 static void take_places(const struct sim_source *source, uint32_t layer, int64_t *topk_idx)
 {
     const struct sim_plan *plan = source->plan;
+    assert(source->has_placement);
     for (uint32_t r = 0; r < plan->ranks; r++) {
         const uint64_t first = plan->token_start[r];
         for (uint64_t t = first; t < plan->token_start[r + 1]; t++) {
@@ -204,6 +205,7 @@ static void take_places(const struct sim_source *source, uint32_t layer, int64_t
                 if (*id < 0) continue;
                 const struct ref_logical expert = {(int32_t)*id};
                 *id = sim_placement_choose(&source->placement, layer, r, t - first, expert).id;
+                assert(*id >= 0 && *id < (int64_t)plan->experts);
             }
         }
     }

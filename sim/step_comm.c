@@ -22,6 +22,7 @@ static int time_exchange(struct sim_step *step, struct step_slot *slot,
     struct sim_timing *timing = &slot->timing[direction];
     struct sim_exchange exchange = sim_plan_exchange(step->plan, &slot->traffic, direction);
 
+    assert(slot->traffic.ranks == step->ranks);
     exchange.hook = hook; /* The overlap's, not the run's: its pause is the work in between. */
     exchange.pause_ps = 0;
     exchange.start_ps = slot->sent_ps[direction];
@@ -41,6 +42,7 @@ static void queue_on_wires(struct sim_step *step, struct step_slot *slot,
     for (uint32_t r = 0; r < step->ranks; r++)
         if (slot->sent_ps[direction][r] < first_ps) first_ps = slot->sent_ps[direction][r];
     const uint64_t from_ps = step->wires_free_ps > first_ps ? step->wires_free_ps : first_ps;
+    assert(first_ps != UINT64_MAX && from_ps >= first_ps);
     slot->delay_ps[direction] = from_ps - first_ps;
     step->wires_free_ps = from_ps + slot->timing[direction].floor_ps;
 }
@@ -59,6 +61,7 @@ static uint64_t signal_lag_ps(const struct sim_step *step, const struct step_slo
                                  sim_overlap_comm_sms(&step->plan->settings, &step->plan->machine);
     const uint64_t all = experts->down.tiles, waves = (all + compute_sms - 1) / compute_sms;
     uint64_t rows = 0, done = 0, sent = 0, last_ps = 0;
+    assert(rank < step->ranks && slot->end_ps[SIM_OP_DOWN][rank] >= begin_ps);
     for (uint32_t e = 0; e < local; e++) rows += slot->expert_rows[base + e];
     if (rows == 0 || all == 0) return 0;
     const uint64_t row_tiles = (step->plan->model.hidden + 127) / 128;
@@ -77,6 +80,7 @@ static uint64_t signal_lag_ps(const struct sim_step *step, const struct step_slo
         if (end_ps > last_ps) last_ps = end_ps;
         sent += own;
     }
+    assert(sent == rows && done <= all);
     const uint64_t free_ps = slot->sent_ps[SIM_COMBINE][rank] + send_ps;
     return last_ps > free_ps ? last_ps - free_ps : 0;
 }
@@ -88,6 +92,7 @@ static uint64_t combine_lag_ps(const struct sim_step *step, const struct step_sl
     const struct sim_timing *timing = &slot->timing[SIM_COMBINE];
     const uint64_t rate = sms * step->plan->machine.costs.ll.sm_send_bytes_per_s;
     uint64_t most_ps = 0;
+    assert(sms > 0 && rate > 0);
     for (uint32_t r = 0; r < step->ranks; r++) {
         const uint64_t bytes = slot->sent_bytes[SIM_COMBINE][r];
         const uint64_t narrow_ps = (uint64_t)((u128)bytes * PS_PER_S / rate);
@@ -144,6 +149,7 @@ int step_exchange(struct sim_step *step, struct step_slot *slot, enum sim_op op,
         const uint64_t start_ps = slot->start_ps[op][r];
         slot->end_ps[op][r] = send ? start_ps + timing->send_ps[r]
                                    : timing->end_ps[r] + slot->delay_ps[direction] + lag_ps;
+        assert(slot->end_ps[op][r] >= start_ps);
         if (direction == SIM_DISPATCH)
             slot->counts_ps[r] = start_ps + slot->delay_ps[direction] + timing->notify_ps[r];
         if (stream == SIM_STREAM_COMM) step_hold(step, r, start_ps, slot->end_ps[op][r], sms);
@@ -160,6 +166,7 @@ static uint64_t collective_of(const struct sim_step *step, const struct step_slo
     const struct step_half *half = &step->half[slot->half];
     const uint64_t row = (uint64_t)step->plan->model.hidden * BF16;
     uint64_t sum = 0, most = 0;
+    assert(rank < step->ranks);
     if (op == SIM_OP_TP_GATHER || op == SIM_OP_TP_SCATTER) {
         const uint32_t first = rank / settings->attn_tp * settings->attn_tp;
         *ranks = settings->attn_tp;
@@ -202,6 +209,7 @@ void step_collective(struct sim_step *step, struct step_slot *slot, enum sim_op 
         const uint64_t end_ps =
             begin_ps + sim_compute_collective(&step->plan->machine, kind, group,
                                               step->plan->ranks_per_node, bytes);
+        assert(end_ps >= begin_ps);
         for (uint32_t r = first; r < first + group && r < step->ranks; r++) {
             slot->end_ps[op][r] = end_ps;
             if (stream == SIM_STREAM_COMM)
