@@ -12,6 +12,7 @@ static struct sim_pair_bytes *pair_of(const struct sim_traffic *traffic,
 {
     const uint64_t src = direction == SIM_DISPATCH ? home : owner;
     const uint64_t dst = direction == SIM_DISPATCH ? owner : home;
+    assert(home < traffic->ranks && owner < traffic->ranks);
     return &pairs[src * traffic->ranks + dst];
 }
 
@@ -59,6 +60,7 @@ void sim_bytes_pairs(const struct sim_traffic *traffic, enum sim_direction direc
 {
     const struct sim_message *messages = traffic->messages[direction];
     const uint64_t count = (uint64_t)traffic->ranks * traffic->ranks;
+    assert((unsigned)direction < SIM_DIRECTIONS && traffic->ranks > 0);
     memset(pairs, 0, count * sizeof *pairs);
     if (traffic->mode == SIM_MODE_LL) {
         count_blocks(traffic, direction, pairs);

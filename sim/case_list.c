@@ -33,6 +33,7 @@ static int add_place(struct sim_case_list *list, const char *folder, const char 
 {
     struct sim_case_place place;
 
+    assert(name_length > 0 && name_length <= strlen(file));
     if (name_length >= sizeof(place.name) || strlen(folder) >= sizeof(place.folder) ||
         strlen(below) + 1 + name_length >= sizeof(place.label)) {
         snprintf(err, err_len, "%.200s: a name longer than %d characters", folder,
@@ -47,6 +48,7 @@ static int add_place(struct sim_case_list *list, const char *folder, const char 
         memcpy(place.label, below, below_length);
         place.label[below_length] = '/';
     }
+    assert(below_length + 1 + name_length < sizeof(place.label));
     memcpy(place.label + below_length + (below_length > 0), file, name_length);
     if (list->count == list->capacity) {
         const size_t capacity = list->capacity == 0 ? 16 : 2 * list->capacity;
@@ -60,6 +62,7 @@ static int add_place(struct sim_case_list *list, const char *folder, const char 
         list->places = grown;
         list->capacity = capacity;
     }
+    assert(list->count < list->capacity);
     list->places[list->count++] = place;
     return 0;
 }
@@ -83,6 +86,7 @@ static int scan(struct sim_case_list *list, const char *folder, const char *belo
 {
     struct above here = {.next = above};
     struct stat own;
+    assert(depth >= 0 && depth <= FOLDER_DEPTH_MAX);
     DIR *dir = opendir(folder);
     int status = 0;
 
@@ -133,6 +137,7 @@ int sim_case_list(const char *folder, bool subfolders, struct sim_case_list *lis
     for (size_t i = 0; i < list->count; i++) /* One entry per rank file became one per case. */
         if (i == 0 || strcmp(list->places[i].label, list->places[kept - 1].label) != 0)
             list->places[kept++] = list->places[i];
+    assert(kept <= list->count);
     list->count = kept;
     return 0;
 }

@@ -52,6 +52,7 @@ static int parse_u32(const char *text, uint32_t min, uint32_t max, uint32_t *out
 /* The value's place among the axis's, or -1. */
 static int value_index(enum sim_case_axis axis, const char *text)
 {
+    assert((unsigned)axis < SIM_AXES);
     for (int i = 0; AXES[axis].values[i] != NULL; i++)
         if (strcmp(AXES[axis].values[i], text) == 0) return i;
     return -1;
@@ -118,6 +119,7 @@ void sim_case_rules(const struct sim_table_case *table_case, const struct fabric
 {
     uint32_t tokens[SIM_CASE_RANKS_MAX], capacity[SIM_CASE_RANKS_MAX], most = 1;
 
+    assert(table_case->ep >= 1 && table_case->ep <= SIM_CASE_RANKS_MAX && table_case->node >= 1);
     for (uint32_t r = 0; r < table_case->ep; r++) {
         tokens[r] = sim_case_rank_tokens(table_case, r);
         if (tokens[r] > most) most = tokens[r];
@@ -166,6 +168,7 @@ static const char *contradiction(const struct sim_table_case *made)
 {
     const bool packed = ref_recipe_scales(made->recipe) == REF_SCALE_UE8M0;
 
+    assert(made->ep > 0 && made->node > 0);
     if (made->experts % made->ep != 0) return "experts must be a multiple of ep";
     if (made->topk > made->experts) return "topk must be at most experts";
     if (made->ep > made->node && made->ep % made->node != 0)
@@ -226,6 +229,7 @@ static int parse_pair(char *fields[FIELDS], struct sim_table_pair *made, char *e
         made->axis[i] = (enum sim_case_axis)axis;
         snprintf(made->value[i], sizeof made->value[i], "%s", equals + 1);
     }
+    assert(made->axis[0] < SIM_AXES && made->axis[1] < SIM_AXES);
     for (uint32_t r = 0; r < SIM_RULES; r++)
         if (strcmp(sim_rules_name((enum sim_rule_id)r), fields[3]) == 0) {
             snprintf(made->rule, sizeof made->rule, "%s", fields[3]);
@@ -239,6 +243,7 @@ static int parse_pair(char *fields[FIELDS], struct sim_table_pair *made, char *e
 static void *grow(void *items, size_t count, size_t *capacity, size_t item_bytes, char *err,
                   size_t err_len)
 {
+    assert(count <= *capacity);
     if (count < *capacity) return items;
     const size_t wanted = *capacity == 0 ? 128 : 2 * *capacity;
     void *grown = realloc(items, wanted * item_bytes);

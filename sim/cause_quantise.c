@@ -18,6 +18,7 @@ static float group_amax(const uint16_t *x)
 
     for (uint32_t c = 0; c < REF_GROUP_CHANNELS; c++)
         amax = fmaxf(amax, fabsf(ref_bf16_to_f32(x[c]))); /* Drops NaN, as the kernel does. */
+    assert(amax >= 0.0f);
     return amax;
 }
 
@@ -193,6 +194,7 @@ static bool is_right_code(enum ref_recipe recipe, enum code_form form)
 static const char *find_recipe(enum ref_recipe but, const uint16_t *x, uint32_t groups,
                                const uint8_t *codes, const float *scales)
 {
+    assert(groups > 0);
     for (int r = 0; r < REF_RECIPE_COUNT; r++) {
         const enum ref_recipe recipe = (enum ref_recipe)r;
         bool same = recipe != but && ref_recipe_scales(recipe) != REF_SCALE_NONE;

@@ -27,6 +27,7 @@ static int refuse(const char *option, uint32_t value, const char *rule, uint32_t
 static int check_shape(const struct ref_eplb_shape *shape, uint32_t layers, char *err,
                        size_t err_len)
 {
+    assert(layers > 0);
     if (shape->experts % shape->groups != 0)
         return refuse("eplb-groups", shape->groups, "a divisor of the experts,", shape->experts,
                       err, err_len);
@@ -81,6 +82,7 @@ static int open_log2phy(struct sim_eplb *eplb, const uint32_t *ordinal, char *er
     eplb->width = 1;
     for (uint64_t e = 0; e < experts; e++)
         if (eplb->logcnt[e] > eplb->width) eplb->width = eplb->logcnt[e];
+    assert(eplb->width >= 1 && eplb->width <= shape->replicas);
     if (experts * eplb->width > SIM_EPLB_CELLS_MAX)
         return refuse("eplb", shape->replicas,
                       "so few that layers x experts x replicas of one expert stay under",
@@ -104,6 +106,7 @@ static void place_layer(struct sim_eplb *eplb, const struct sim_eplb_weights *we
     struct ref_logical *phy2log = eplb->phy2log + layer * shape->replicas;
     uint32_t *logcnt = eplb->logcnt + layer * shape->experts;
 
+    assert(layer < eplb->layers && weights->experts == shape->experts);
     ref_eplb_layer(shape, layer_weights, phy2log, work->ordinal + layer * shape->replicas, logcnt,
                    work->words, work->loads);
     ref_eplb_gpu_load(shape, layer_weights, phy2log, logcnt, eplb->gpu_load + layer * shape->gpus);
@@ -142,6 +145,7 @@ bool sim_eplb_next_double(const struct sim_eplb *eplb, uint64_t *at, struct sim_
     const uint32_t replicas = eplb->shape.replicas, room = replicas / eplb->shape.gpus;
     const uint64_t places = (uint64_t)eplb->layers * replicas;
 
+    assert(replicas % eplb->shape.gpus == 0 && room > 0);
     for (; *at < places; (*at)++) {
         const uint64_t first = *at / room * room; /* Of the GPU. */
         const int32_t expert = eplb->phy2log[*at].id;

@@ -31,6 +31,7 @@ static bool copy_text(char *to, size_t room, const char *from)
 {
     const size_t length = strlen(from);
 
+    assert(room > 0);
     for (size_t i = 0; i < length; i++)
         if (!isprint((unsigned char)from[i])) return false;
     if (length == 0 || length >= room) return false;
@@ -73,6 +74,7 @@ static int parse_line(char *text, struct sim_evidence_line *line, char *why, siz
     else if (sim_parse_u64(fields[8], 0, INT64_MAX, &line->kernel_ns) != 0)
         bad = 8;
     if (bad != FIELDS) {
+        assert(bad < FIELDS);
         snprintf(why, why_len, "%s: %.64s: must be %s", NAMES[bad], fields[bad],
                  bad == 0               ? "case, job or fault"
                  : bad >= 2 && bad <= 4 ? "16 hex digits"
@@ -81,6 +83,7 @@ static int parse_line(char *text, struct sim_evidence_line *line, char *why, siz
         return -1;
     }
     memcpy(line->kind, fields[0], strlen(fields[0]) + 1);
+    assert(sizeof line->kernels == strlen(fields[3]) + 1);
     memcpy(line->kernels, fields[3], sizeof line->kernels);
     line->input = strtoull(fields[2], NULL, 16);
     line->output = strtoull(fields[4], NULL, 16);
@@ -101,6 +104,7 @@ static struct sim_evidence_line *grow(struct sim_evidence *evidence, char *err, 
         evidence->lines = lines;
         evidence->capacity = wanted;
     }
+    assert(evidence->count < evidence->capacity);
     return &evidence->lines[evidence->count];
 }
 
@@ -109,6 +113,7 @@ int sim_evidence_add(struct sim_evidence *evidence, const struct sim_evidence_li
 {
     struct sim_evidence_line *place = grow(evidence, err, err_len);
 
+    assert(is_digest(line->kernels));
     if (place == NULL) return -1;
     *place = *line;
     evidence->count++;
@@ -138,6 +143,7 @@ static int parse_file(const char *path, const struct trace_file *file,
         struct sim_evidence_line line;
         char text[LINE_BYTES], why[160] = "";
 
+        assert(length <= file->bytes - at);
         number++;
         if (length >= sizeof text || memchr(start, '\0', length) != NULL)
             snprintf(why, sizeof why, "no line of text under %d characters", LINE_BYTES);

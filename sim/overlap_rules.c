@@ -83,6 +83,7 @@ size_t sim_overlap_explain(const struct sim_overlap *overlap, enum sim_mode mode
 uint32_t sim_overlap_comm_sms(const struct sim_settings *settings,
                               const struct fabric_machine *machine)
 {
+    assert(machine->sm_count > 0);
     if (settings->comm_sms > 0) return settings->comm_sms;
     return machine->sm_version >= BLACKWELL ? BLACKWELL_COMM_SMS : HOPPER_COMM_SMS;
 }
@@ -165,11 +166,13 @@ struct sim_overlap_split sim_overlap_split(const uint64_t *tokens, uint32_t sequ
         }
         if (s < sequences) sum += tokens[s];
     }
+    assert(sum == all);
     if (100 * split.left >= 48 * all && 100 * split.left <= 52 * all) return split;
     split = (struct sim_overlap_split){0, true, all / 2};
     sum = 0;
     while (split.sequences < sequences && sum + tokens[split.sequences] <= split.left)
         sum += tokens[split.sequences++];
+    assert(split.sequences <= sequences && sum <= split.left);
     split.chunked = sum < split.left;
     return split;
 }

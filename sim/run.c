@@ -50,6 +50,7 @@ static int end_step(struct loop *loop, const struct sim_cell *cell, char *err, s
                                   : latest(cell->timing[SIM_COMBINE].end_ps, plan->ranks);
     const struct trace_step row = {cell->step, loop->step_start_ps, end_ps,
                                    plan->token_start[plan->ranks]};
+    assert(end_ps >= loop->step_start_ps);
     loop->step_start_ps = end_ps;
     if (loop->run->db == NULL) return 0;
     if (trace_db_step(loop->run->db, &row, err, err_len) != 0) return -1;
@@ -79,6 +80,7 @@ static int take_cell(struct loop *loop, char *err, size_t err_len)
     struct sim_cell *cell = sim_pool_take(loop->pool, &status, why, sizeof why);
 
     assert(cell != NULL);
+    assert(cell->layer == plan->layers[layer_index] && loop->taken < loop->prepared);
     if (status != 0) {
         snprintf(err, err_len, "step %" PRIu64 ", layer %" PRIu32 ": %s", cell->step, cell->layer,
                  why);
@@ -148,6 +150,7 @@ static int choose_in_flight(struct loop *loop, char *err, size_t err_len)
     loop->in_flight = loop->run->threads > 0 ? loop->run->threads : plan->settings.threads;
     if (loop->in_flight > 0) return 0;
     loop->in_flight = sim_threads_count(0, SIM_THREADS_MAX);
+    assert(loop->in_flight >= 1);
     if (loop->run->backend == NULL) return 0;
     if (loop->run->backend == sim_backend_cuda() &&
         sim_backend_cuda_room(&plan->settings, &gpu_room, err, err_len) != 0)
@@ -164,6 +167,7 @@ int sim_run_play(const struct sim_run *run, struct sim_summary *summary, char *e
     struct loop *loop = (struct loop *)calloc(1, sizeof *loop);
     int status = -1;
 
+    assert(plan->layer_count > 0 && plan->ranks <= SIM_RANKS_MAX);
     if (loop == NULL) {
         snprintf(err, err_len, "run: out of memory");
         return -1;

@@ -44,6 +44,7 @@ static int read_target(const struct fabric_yaml *yaml, const struct fabric_yaml_
         snprintf(key, sizeof key, "%s%s", prefix, FIELDS[i]);
         if (read_number(yaml, fault, key, INT32_MAX - 1, &values[i], err, err_len) != 0) return -1;
     }
+    assert(values[0] < INT32_MAX && values[1] < INT32_MAX);
     *target = (struct sim_fault_target){(uint32_t)values[0], (uint32_t)values[1],
                                         values[2] == INT32_MAX ? -1 : (int32_t)values[2],
                                         values[3] == INT32_MAX ? -1 : (int32_t)values[3]};
@@ -65,6 +66,7 @@ static int read_kind(const struct fabric_yaml *yaml, const struct fabric_yaml_no
         return fabric_yaml_refuse(yaml, kind,
                                   "must be drop, double, swap, corrupt, late, overtake or delay",
                                   err, err_len);
+    assert(k < sizeof NAMES / sizeof NAMES[0]);
     fault->kind = (enum sim_fault_kind)k;
     if (stage == NULL) return 0;
     if (stage->kind == FABRIC_YAML_SCALAR && strcmp(stage->text, "combine") == 0)
@@ -107,6 +109,7 @@ static int read_xor(const struct fabric_yaml *yaml, const struct fabric_yaml_nod
     if (value < 1 || value > 255)
         return fabric_yaml_refuse(yaml, node, "must be 1 to 255, or 0x1 to 0xff: a bit changes",
                                   err, err_len);
+    assert(value <= UINT8_MAX);
     *mask = (uint32_t)value;
     return 0;
 }
@@ -128,6 +131,7 @@ static int check_keys(const struct fabric_yaml *yaml, const struct fabric_yaml_n
     const int has = ALL | (kind == SIM_FAULT_DELAY ? DELAY : MESSAGE) |
                     (kind == SIM_FAULT_SWAP ? SWAP : 0) | (kind == SIM_FAULT_CORRUPT ? CORRUPT : 0);
 
+    assert(item->kind == FABRIC_YAML_MAPPING);
     for (const struct fabric_yaml_node *node = item->child; node != NULL; node = node->next) {
         int used_by = 0;
         char why[64];
@@ -161,6 +165,7 @@ static int read_fault(const struct fabric_yaml *yaml, const struct fabric_yaml_n
         read_target(yaml, item, "other_", &fault->other, err, err_len) != 0 ||
         read_delay(yaml, item, &fault->delay_ps, err, err_len) != 0)
         return -1;
+    assert(hop <= 1 && rank < SIM_RANKS_MAX);
     fault->step = step;
     fault->layer = (uint32_t)layer;
     fault->hop = (uint32_t)hop;
