@@ -163,26 +163,37 @@ static int read_stack(const struct fabric_yaml *yaml, const struct fabric_yaml_n
 static int read_section(const struct fabric_yaml *yaml, const struct fabric_yaml_node *node,
                         struct fabric_machine *machine, uint8_t origin, char *err, size_t err_len)
 {
-    if (is_cost_section(node->key)) {
-        bool set[FABRIC_COSTS_MAX] = {false};
-        if (read_costs(yaml, node, &machine->costs, set, err, err_len) != 0) return -1;
-        for (size_t i = 0; i < FABRIC_COSTS_MAX; i++)
-            if (set[i]) machine->cost_origin[i] = origin;
-        return 0;
+    bool set[FABRIC_COSTS_MAX] = {false};
+    if (read_costs(yaml, node, &machine->costs, set, err, err_len) != 0) return -1;
+    for (size_t i = 0; i < FABRIC_COSTS_MAX; i++) {
+        if (!set[i]) continue;
+        machine->cost_origin[i] = origin;
+        /* What its parents' builds say of it they say of another machine. */
+        for (uint32_t s = 0; s < machine->stack_count; s++) machine->stacks[s].set[i] = false;
     }
-    if (node->kind != FABRIC_YAML_MAPPING)
-        return fabric_yaml_refuse(yaml, node, "must hold stacks by name", err, err_len);
-    for (const struct fabric_yaml_node *stack = node->child; stack; stack = stack->next)
+    return 0;
+}
+
+/* The builds of one file, over those of its parents. */
+static int apply_stacks(const struct fabric_yaml *yaml, struct fabric_machine *machine, char *err,
+                        size_t err_len)
+{
+    const struct fabric_yaml_node *stacks = fabric_yaml_find(yaml->root, "stacks");
+    if (!stacks) return 0;
+    if (stacks->kind != FABRIC_YAML_MAPPING)
+        return fabric_yaml_refuse(yaml, stacks, "must hold stacks by name", err, err_len);
+    for (const struct fabric_yaml_node *stack = stacks->child; stack; stack = stack->next)
         if (read_stack(yaml, stack, machine, err, err_len) != 0) return -1;
     return 0;
 }
 
-/* One file over what its parents said. */
+/* One file over what its parents said; its builds last, wherever they stand. */
 static int apply(const struct fabric_yaml *yaml, struct fabric_machine *machine, uint8_t origin,
                  char *err, size_t err_len)
 {
     for (const struct fabric_yaml_node *node = yaml->root->child; node; node = node->next) {
         int result;
+        if (strcmp(node->key, "stacks") == 0) continue;
         if (strcmp(node->key, "inherits") == 0)
             result = fabric_yaml_text(yaml, node, machine->inherits, sizeof machine->inherits, err,
                                       err_len);
@@ -194,14 +205,14 @@ static int apply(const struct fabric_yaml *yaml, struct fabric_machine *machine,
                                       sizeof machine->costs_source, err, err_len);
         else if (strcmp(node->key, "attention") == 0)
             result = fabric_attention_read(yaml, node, &machine->attention, err, err_len);
-        else if (is_cost_section(node->key) || strcmp(node->key, "stacks") == 0)
+        else if (is_cost_section(node->key))
             result = read_section(yaml, node, machine, origin, err, err_len);
         else
             result = fabric_field_read(yaml, node, fields, FIELDS, machine, machine->field_origin,
                                        origin, err, err_len);
         if (result != 0) return -1;
     }
-    return 0;
+    return apply_stacks(yaml, machine, err, err_len);
 }
 
 /* A cost that nobody says would read as free, or divide by 0. */

@@ -6,7 +6,8 @@
  * `inherits`, and then says only what differs; fabric_machine_row says from whom each number
  * comes. The ll and normal sections hold the protocols' own costs, compute those of everything
  * else (fabric/costs.h); `stacks: NAME: {ll: ..., normal: ...}` the few that differ between
- * builds of the library; attention a table of measured times (fabric/attention.h). */
+ * builds of the library (a number that a machine says beats its parents' builds); attention a
+ * table of measured times (fabric/attention.h). */
 #ifndef FABRIC_MACHINE_H
 #define FABRIC_MACHINE_H
 

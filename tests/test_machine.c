@@ -135,6 +135,24 @@ START_TEST(a_file_may_inherit_from_a_neighbour)
 }
 END_TEST
 
+START_TEST(a_machines_own_number_beats_its_parents_builds)
+{
+    const char *text = "inherits: h100-hgx\n"
+                       "stacks: {sglang-0.5.6: {ll: {poll_us: 4}}}\n"
+                       "ll: {dispatch_launch_us: 9, poll_us: 8}\n";
+    struct fabric_machine parent;
+    ck_assert_msg(PARSE(text) == 0, "%s", err);
+    ck_assert_int_eq(fabric_machine_load("h100-hgx", &parent, err, sizeof err), 0);
+    const uint64_t before_ps = parent.costs.ll.combine_launch_ps;
+    ck_assert(fabric_machine_select_stack(&parent, "sglang-0.5.6"));
+    ck_assert(fabric_machine_select_stack(&machine, "sglang-0.5.6"));
+    ck_assert_uint_eq(machine.costs.ll.dispatch_launch_ps, 9000000);
+    ck_assert_uint_eq(machine.costs.ll.poll_ps, 4000000); /* Its own build's, said before. */
+    ck_assert_uint_ne(parent.costs.ll.combine_launch_ps, before_ps);
+    ck_assert_uint_eq(machine.costs.ll.combine_launch_ps, parent.costs.ll.combine_launch_ps);
+}
+END_TEST
+
 START_TEST(a_circle_of_files_ends)
 {
     const char *folder = test_temp_dir();
@@ -292,6 +310,7 @@ Suite *machine_suite(void)
     tcase_add_test(tcase, every_number_of_a_preset_names_its_file);
     tcase_add_test(tcase, rows_say_from_whom_a_number_comes);
     tcase_add_test(tcase, a_stack_changes_what_it_lists);
+    tcase_add_test(tcase, a_machines_own_number_beats_its_parents_builds);
     tcase_add_test(tcase, a_file_may_inherit_from_a_neighbour);
     tcase_add_test(tcase, a_circle_of_files_ends);
     tcase_add_loop_test(tcase, broken_files_are_refused_by_name, 0, REFUSALS);
