@@ -134,6 +134,39 @@ START_TEST(rows_come_out_in_the_order_of_the_file)
 }
 END_TEST
 
+/* Machines without rows of their own are predicted with their parents' numbers, builds that nobody
+ * knows with the machine's: both are told. */
+START_TEST(whose_numbers_were_used_is_said)
+{
+    char text[1024];
+    struct test_output output;
+    json_error_t error;
+    snprintf(text, sizeof text, "%s%s", HEADER,
+             "x1,b300-hgx,2,8,ll,dispatch,16,8,4096,6,160,fp8,,128,25.0,A,never-heard-of,1\n"
+             "x2,b300-hgx,2,8,ll,combine,16,8,4096,6,160,fp8,,128,25.0,A,never-heard-of,1\n"
+             "x3,h100-hgx,1,8,normal,combine,8,8,7168,8,256,fp8,20,,50.0,A,,1\n");
+    const char *path = test_write_text(test_temp_dir(), "unknown.csv", text);
+    ck_assert_msg(TEST_EPSIM(&output, "accuracy", "--measured", path, "--json") == 0, "%s",
+                  output.err);
+    json_t *json = json_loadb(output.out, output.out_bytes, 0, &error);
+    const json_t *machines = json_object_get(json, "machines");
+    ck_assert_uint_eq(json_array_size(machines), 2);
+    const json_t *b300 = json_array_get(machines, 0), *h100 = json_array_get(machines, 1);
+    const json_t *files = json_object_get(json_object_get(b300, "costs"), "ll");
+    ck_assert_uint_eq(json_object_size(files), 2);
+    ck_assert_int_gt(json_integer_value(json_object_get(files, "b200-hgx")), 0);
+    ck_assert_int_gt(json_integer_value(json_object_get(files, "h100-hgx")), 0);
+    const json_t *unknown = json_object_get(b300, "unknown_stacks");
+    ck_assert_uint_eq(json_array_size(unknown), 1);
+    ck_assert_str_eq(json_string_value(json_array_get(unknown, 0)), "never-heard-of");
+    ck_assert_uint_eq(json_array_size(json_object_get(h100, "unknown_stacks")), 0);
+    ck_assert_uint_eq(json_object_size(json_object_get(h100, "costs")), 1);
+    json_decref(json);
+    ck_assert_int_eq(TEST_EPSIM(&output, "accuracy", "--measured", path), 0);
+    ck_assert_ptr_nonnull(strstr(output.out, "never-heard-of"));
+}
+END_TEST
+
 START_TEST(ids_fall_back_to_file_and_line)
 {
     const char *path = test_write_text(
@@ -266,6 +299,7 @@ Suite *accuracy_suite(void)
     tcase_add_test(tests, ids_fall_back_to_file_and_line);
     tcase_add_test(tests, published_times_lie_within_a_third);
     tcase_add_test(tests, rows_come_out_in_the_order_of_the_file);
+    tcase_add_test(tests, whose_numbers_were_used_is_said);
     tcase_add_test(tests, files_that_cannot_be_predicted_are_refused);
     tcase_add_test(tests, nothing_to_judge_is_no_answer);
     suite_add_tcase(suite, tests);

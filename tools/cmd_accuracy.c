@@ -10,6 +10,7 @@
 #include "sim/predict.h"
 #include "tools/commands.h"
 #include "tools/explain.h"
+#include "tools/origins.h"
 #include "tools/table.h"
 
 enum { SPLIT_ROUNDS = 12 };
@@ -53,7 +54,7 @@ static json_t *errors_json(const struct sim_accuracy_errors *errors)
 }
 
 static json_t *document(const struct sim_measured *measured, const uint64_t *predicted_ps,
-                        const struct sim_accuracy *accuracy)
+                        const struct sim_accuracy *accuracy, const json_t *origins)
 {
     json_t *rows = json_array(), *groups = json_array();
     for (size_t i = 0; i < measured->count; i++)
@@ -72,8 +73,8 @@ static json_t *document(const struct sim_measured *measured, const uint64_t *pre
         json_object_set_new(json, "line", errors_json(&group->line));
         json_array_append_new(groups, json);
     }
-    return json_pack("{s:s, s:o, s:o}", "kind", sim_measured_kind_name(measured->kind), "rows",
-                     rows, "groups", groups);
+    return json_pack("{s:s, s:o, s:o, s:O}", "kind", sim_measured_kind_name(measured->kind), "rows",
+                     rows, "groups", groups, "machines", origins);
 }
 
 static void print_rows(const struct sim_measured *measured, const uint64_t *predicted_ps)
@@ -231,6 +232,7 @@ static int predict(const struct command_line *line, struct sim_measured *measure
 static int report(const struct command_line *line, struct sim_measured *measured)
 {
     struct sim_accuracy accuracy = {.count = 0};
+    json_t *origins = NULL;
     uint64_t *predicted_ps = (uint64_t *)calloc(2 * measured->count + 1, sizeof *predicted_ps);
     uint64_t *floor_ps = predicted_ps ? predicted_ps + measured->count : NULL;
     char err[512] = "out of memory";
@@ -239,10 +241,11 @@ static int report(const struct command_line *line, struct sim_measured *measured
     if (!predicted_ps)
         status = command_fail(&spec, EXIT_ENVIRONMENT, err);
     else if (predict(line, measured, predicted_ps, floor_ps, err, sizeof err) != 0 ||
-             sim_accuracy_compute(measured, predicted_ps, floor_ps, &accuracy, err, sizeof err))
+             sim_accuracy_compute(measured, predicted_ps, floor_ps, &accuracy, err, sizeof err) ||
+             !(origins = origins_json(measured, err, sizeof err)))
         status = command_fail(&spec, EXIT_USAGE, err);
     else if (line->json)
-        status = command_print_json(document(measured, predicted_ps, &accuracy));
+        status = command_print_json(document(measured, predicted_ps, &accuracy, origins));
     else {
         static const char *const remarks[SIM_MEASURED_KINDS] = {
             "Times are modelled; routing is drawn, since the measured one is not known.\n",
@@ -252,8 +255,10 @@ static int report(const struct command_line *line, struct sim_measured *measured
             "--attention roofline\njudges the model alone.\n"};
         puts(remarks[measured->kind]);
         if (command_line_flag(line, "rows")) print_rows(measured, predicted_ps);
+        origins_print(origins, stdout);
         print_table(&accuracy);
     }
+    json_decref(origins);
     sim_accuracy_free(&accuracy);
     free(predicted_ps);
     return status;
