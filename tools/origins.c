@@ -2,10 +2,8 @@
 #include "tools/origins.h"
 #include <assert.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include "fabric/machine.h"
-#include "sim/predict.h"
 #include "tools/table.h"
 
 enum { TEXT_BYTES = 512 };
@@ -39,19 +37,30 @@ static void add_once(json_t *strings, const char *text)
     json_array_append_new(strings, json_string(text));
 }
 
+/* Has a row before this one the same machine, mode and stack? */
+static bool seen(const struct sim_measured *measured, size_t row)
+{
+    const struct sim_measured_row *rows = measured->rows;
+    assert(row < measured->count);
+    for (size_t i = 0; i < row; i++)
+        if (strcmp(rows[i].machine, rows[row].machine) == 0 &&
+            strcmp(rows[i].mode, rows[row].mode) == 0 &&
+            strcmp(rows[i].stack, rows[row].stack) == 0)
+            return true;
+    return false;
+}
+
 json_t *origins_json(const struct sim_measured *measured, char *err, size_t err_len)
 {
-    struct fabric_machine *pool;
-    const struct fabric_machine **machines =
-        (const struct fabric_machine **)calloc(measured->count + 1, sizeof *machines);
-    if (!machines || sim_predict_machines(measured, &pool, machines, err, err_len) != 0) {
-        if (!machines) snprintf(err, err_len, "%zu machines: out of memory", measured->count);
-        free(machines);
-        return NULL;
-    }
     json_t *origins = json_array();
     for (size_t i = 0; i < measured->count; i++) {
         const struct sim_measured_row *row = &measured->rows[i];
+        struct fabric_machine machine;
+        if (seen(measured, i)) continue;
+        if (fabric_machine_load(row->machine, &machine, err, err_len) != 0) {
+            json_decref(origins);
+            return NULL;
+        }
         json_t *one = find_machine(origins, row->machine);
         if (!one) {
             one =
@@ -59,14 +68,12 @@ json_t *origins_json(const struct sim_measured *measured, char *err, size_t err_
             json_array_append_new(origins, one);
         }
         json_t *costs = json_object_get(one, "costs");
-        assert(costs && machines[i]->origin_count > 0);
+        assert(costs && machine.origin_count > 0);
         if (!json_object_get(costs, row->mode))
-            json_object_set_new(costs, row->mode, count_by_file(machines[i], row->mode));
-        if (row->stack[0] != '\0' && machines[i]->stack[0] == '\0')
+            json_object_set_new(costs, row->mode, count_by_file(&machine, row->mode));
+        if (row->stack[0] != '\0' && !fabric_machine_select_stack(&machine, row->stack))
             add_once(json_object_get(one, "unknown_stacks"), row->stack);
     }
-    free(pool);
-    free(machines);
     return origins;
 }
 
