@@ -132,6 +132,7 @@ static void attribute_rank(const struct game *game, uint32_t rank, struct sim_at
     const uint32_t all = game->coalitions - 1;
     int64_t *part_ps = out->part_ps + (size_t)rank * SIM_PARTS;
     int64_t sum_ps = 0;
+    assert(rank < game->ranks && rank < out->ranks);
     memset(part_ps, 0, SIM_PARTS * sizeof *part_ps);
     out->took_ps[rank] = value_ps(game, all, rank);
     if (game->fabric) {
@@ -160,6 +161,7 @@ static int open_game(uint32_t parts, uint32_t shifts, struct game *game)
         else
             game->player[game->count++] = (enum sim_part)part;
     }
+    assert(game->count <= PLAYERS_MAX && game->shift_count <= PLAYERS_MAX);
     game->coalitions = 1u << game->count;
     game->fabric = (parts & 1u << SIM_PART_FABRIC) != 0;
     game->questions = game->coalitions + game->shift_count + game->fabric;

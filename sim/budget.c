@@ -1,4 +1,4 @@
-/* sim/budget.c - the arenas of sim/received.c, sim/backend_ref_phase.c, sim/backend_cuda.c and
+/* sim/budget.c - the arenas of sim/received.c, the sim/backend_ref*.c, sim/backend_cuda_layer.c and
  * sim/cell.c, added up. */
 #include "sim/budget.h"
 
@@ -61,6 +61,7 @@ struct sim_budget_rows sim_budget_rows_most(const struct sim_plan *plan)
     struct sim_budget_rows rows = {
         .tokens = tokens, .answers = tokens * plan->topk, .answers_most = tokens * plan->topk};
 
+    assert(plan->ranks > 0 && plan->topk > 0);
     if (plan->mode == SIM_MODE_LL) {
         rows.received = rows.home = tokens * plan->topk;
         rows.messages[SIM_DISPATCH] = rows.messages[SIM_COMBINE] = rows.received;
@@ -92,6 +93,7 @@ static struct widths widths_of(const struct sim_plan *plan)
     struct widths w = {.hidden = 2 * (uint64_t)plan->hidden,
                        .payload = (uint64_t)plan->hidden * ref_recipe_payload_bytes(plan->recipe)};
 
+    assert(w.payload > 0);
     if (kind != REF_SCALE_NONE)
         w.scales =
             sizeof(float) * (kind == REF_SCALE_F32 ? groups : ref_scale_packed_words(groups));
@@ -255,6 +257,7 @@ uint32_t sim_budget_in_flight(const struct sim_budget_need *most, uint32_t wante
     while (in_flight > 1 && (sim_budget_host_bytes(most, in_flight) > host_room ||
                              in_flight * most->gpu_bytes > gpu_room))
         in_flight--;
+    assert(in_flight >= 1 && in_flight <= wanted);
     return in_flight;
 }
 

@@ -54,6 +54,7 @@ static int replay_side(struct trace_reader *reader, const struct trace_check_key
                        char *err, size_t err_len)
 {
     struct sim_settings settings;
+    assert((unsigned)stage < SIM_STAGES);
     if (read_settings(reader, &settings, err, err_len) != 0) return -1;
     if (check_routing(reader, err, err_len) != 0) return -1;
     if (sim_replica_open(&settings, key->step, key->layer, replica, err, err_len) != 0) return -1;
@@ -111,6 +112,7 @@ static void explain_sides(const struct sim_replica *a, const struct sim_replica 
     const struct sim_replica *const sides[2] = {a, b};
     size_t at = 0;
 
+    assert(check->mismatch_count > 0);
     if (a->plan->recipe != b->plan->recipe)
         at = (size_t)snprintf(text, text_len, "A quantises by %s, B by %s",
                               ref_recipe_name(a->plan->recipe), ref_recipe_name(b->plan->recipe));

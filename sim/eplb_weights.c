@@ -25,6 +25,7 @@ void sim_eplb_weights_close(struct sim_eplb_weights *weights)
 static int open_values(const char *name, uint64_t layers, uint64_t experts,
                        struct sim_eplb_weights *weights, char *err, size_t err_len)
 {
+    assert(weights->values == NULL);
     if (layers == 0 || layers > SIM_EPLB_LAYERS_MAX || experts == 0 ||
         experts > SIM_EPLB_EXPERTS_MAX)
         return trace_fail(err, err_len,
@@ -70,6 +71,7 @@ static int parse_npy(const char *name, const void *bytes, size_t byte_count,
         goto close_npy;
     }
     status = open_values(name, npy.shape[0], npy.shape[1], weights, err, err_len);
+    assert(status != 0 || npy.count == (uint64_t)weights->layers * weights->experts);
     for (uint64_t i = 0; status == 0 && i < npy.count; i++) {
         weights->values[i] = trace_float_at(npy.dtype, npy.data, i);
         if (!is_weight(weights->values[i]))
@@ -127,6 +129,7 @@ static char *read_all(size_t *bytes, char *err, size_t err_len)
 
     while (data != NULL) {
         used += fread(data + used, 1, room - used, stdin);
+        assert(used <= room);
         if (used < room) break;
         room *= 2;
         char *grown = room <= INPUT_BYTES_MAX ? (char *)realloc(data, room) : NULL;

@@ -23,6 +23,8 @@ static uint64_t find_row(const struct side *side, const struct sim_check *check,
     const int32_t *src_token = side->expected->received.src_token;
     const uint64_t major = expert >= 0 ? (uint64_t)expert : rank;
     const uint64_t block = major * traffic->ranks + check->src_rank;
+    assert(expert < (int64_t)traffic->experts && rank < traffic->ranks);
+    assert(check->src_rank < traffic->ranks);
     for (uint64_t row = traffic->block_start[block]; row < traffic->block_start[block + 1]; row++)
         if (src_token[row] == (int32_t)check->src_token) return row;
     return UINT64_MAX;
@@ -80,6 +82,7 @@ static void collect_terms(const struct side *side, const struct sim_check *check
         const uint32_t rank = ll ? (uint32_t)expert / ref_local_experts(routing) : ranks[i];
         const uint64_t row = find_row(side, check, rank, expert);
         if (row == UINT64_MAX) continue;
+        assert(terms->count < REF_TOPK_MAX);
         terms->row[terms->count] = side->actual->expert_out + row * terms->hidden;
         terms->weight[terms->count] = ll ? routing->topk_weights[token * routing->topk + i] : 1.0f;
         terms->rank[terms->count] = rank;
@@ -96,6 +99,7 @@ static bool explain_combine(const struct side *side, const struct sim_check *che
     const uint16_t *row = side->actual->combined.x + at;
     struct sim_cause_terms terms;
 
+    assert(check->stage == SIM_STAGE_COMBINE);
     if (memcmp(row, side->expected->combined.x + at, bytes) == 0) return false;
     collect_terms(side, check, &terms);
     return sim_cause_combine(&terms, row, cause);

@@ -54,6 +54,7 @@ int sim_network_read(const struct sim_settings *settings, const struct fabric_ma
 static bool over_spines(const struct sim_plan *plan)
 {
     const bool rails = plan->mode == SIM_MODE_NORMAL && plan->machine.nvlink_bytes_per_s > 0;
+    assert(plan->nodes > 0 && plan->ranks_per_node > 0 && plan->machine.leaf_nodes > 0);
     return plan->nodes > plan->machine.leaf_nodes || (!rails && plan->ranks_per_node > 1);
 }
 

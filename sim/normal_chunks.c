@@ -1,5 +1,6 @@
 /* sim/normal_chunks.c - which chunk sizes a run uses: the library's table, the caller's, or the
  * best of those that the library's tuning script tries. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include "sim/normal_model.h"
@@ -66,6 +67,7 @@ struct search {
 static uint64_t try_sizes(struct search *search, uint32_t i, uint32_t j)
 {
     struct normal_run *run = &search->run;
+    assert(i < search->ranges.nvl[2] && j < search->ranges.rdma[2]);
     if (search->tried_ps[i][j] > 0) return search->tried_ps[i][j];
     run->nvl_chunk = search->ranges.nvl[0] + i * search->ranges.nvl[1];
     run->rdma_chunk = search->ranges.rdma[0] + j * search->ranges.rdma[1];
@@ -142,5 +144,7 @@ int normal_choose_chunks(const struct sim_exchange *exchange, struct normal_run 
     if (run->nvl_slots < 2 * run->nvl_chunk) run->nvl_slots = 2 * run->nvl_chunk;
     if (run->nvl_slots < run->plan->nodes) run->nvl_slots = run->plan->nodes;
     if (run->rdma_slots < 2 * run->rdma_chunk) run->rdma_slots = 2 * run->rdma_chunk;
+    assert(run->nvl_slots >= run->nvl_chunk && run->rdma_slots >= run->rdma_chunk);
+    assert(run->nvl_chunk > 0 && run->rdma_chunk > 0);
     return 0;
 }

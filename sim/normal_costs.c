@@ -1,4 +1,5 @@
 /* sim/normal_costs.c - a machine's normal-mode costs, as times of one exchange's rows. */
+#include <assert.h>
 #include <string.h>
 #include "fabric/link.h"
 #include "sim/normal_model.h"
@@ -16,6 +17,7 @@ static uint64_t cold_ps(const struct sim_exchange *exchange, uint64_t row_bytes)
     const struct sim_traffic *traffic = exchange->traffic;
     const uint64_t tokens = traffic->token_start[traffic->ranks] / traffic->ranks;
     const uint64_t bytes = tokens * row_bytes;
+    assert(traffic->ranks > 0);
     if (exchange->direction == SIM_COMBINE || bytes <= own->cache_bytes) return 0;
     return own->cold_ps * ((bytes - own->cache_bytes) / 1024) / (bytes / 1024);
 }
@@ -34,6 +36,7 @@ void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *ex
     const uint64_t sum_ps = fabric_transfer_ps(bytes, own->sum_block_bytes_per_s);
     const uint64_t merge_ps = fabric_transfer_ps(bytes, own->merge_block_bytes_per_s);
 
+    assert((unsigned)exchange->direction < SIM_DIRECTIONS && bytes > 0);
     memset(costs, 0, sizeof *costs);
     costs->poll_ps = own->poll_ps;
     costs->publish_ps = own->publish_ps;
@@ -50,6 +53,7 @@ void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *ex
                                                        own->link_ppm);
     const uint64_t nic = fabric_network_bytes_per_s(exchange->network, machine);
     if (nic > 0) costs->nic_ps = fabric_transfer_ps(bytes, nic);
+    assert(costs->nvlink ? costs->link_ps > 0 : costs->nic_ps > 0);
     costs->row_bytes = bytes;
 
     costs->stage_chain_ps =
@@ -76,6 +80,7 @@ uint64_t normal_exchange_ps(const struct sim_exchange *exchange, const struct no
 {
     const struct fabric_normal_costs *own = &exchange->machine->costs.normal;
     uint64_t span = 0, rows = 0;
+    assert(plan->ranks > 0 && plan->channels > 0);
     if (plan->nodes == 1) return 0;
     for (uint32_t rank = 0; rank < plan->ranks; rank++) {
         const uint64_t tokens = normal_span(plan->tokens[rank], plan->channels, 0);
@@ -93,6 +98,7 @@ uint64_t normal_kernel_ps(const struct sim_exchange *exchange, uint32_t nodes)
 {
     const struct fabric_normal_costs *own = &exchange->machine->costs.normal;
     const bool combine = exchange->direction == SIM_COMBINE;
+    assert(nodes > 0);
     if (nodes == 1) return combine ? own->combine_call_ps : own->dispatch_call_ps;
     return combine ? own->combine_kernel_ps : own->dispatch_kernel_ps;
 }

@@ -9,6 +9,7 @@ int normal_run_open(struct normal_run *run, bool rows, char *err, size_t err_len
 {
     const struct normal_plan *plan = run->plan;
     const size_t ranks = plan->ranks, blocks = ranks * plan->channels;
+    assert(ranks > 0 && plan->channels > 0 && run->ranks == NULL);
     run->ranks = (struct normal_rank *)calloc(ranks, sizeof *run->ranks);
     run->uses[0] =
         (struct normal_server *)calloc(NORMAL_USES * ranks + 2 * blocks, sizeof *run->uses[0]);
@@ -47,6 +48,7 @@ void normal_run_close(struct normal_run *run)
 
 int normal_run_kernel(const struct normal_run *run, char *err, size_t err_len)
 {
+    assert(run->ranks != NULL && run->nvl_chunk > 0 && run->nvl_slots >= run->nvl_chunk);
     sim_engine_reset(run->engine);
     if (run->network) fabric_network_reset(run->network, run->begin_ps);
     for (uint32_t r = 0; r < run->plan->ranks; r++) {

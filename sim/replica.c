@@ -14,6 +14,7 @@ static int prepare(const struct sim_settings *settings, uint64_t step, uint32_t 
     uint64_t ready_ps[SIM_RANKS_MAX];
     const struct trace_routing *trace = NULL;
 
+    assert(replica->plan == NULL && replica->cell == NULL); /* Zeroed. */
     replica->source = sim_source_open(settings, err, err_len);
     if (replica->source == NULL) return -1;
     trace = sim_source_trace(replica->source);

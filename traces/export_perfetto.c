@@ -57,6 +57,7 @@ struct exporter {
 static void *grow_rows(const struct exporter *exporter, void *rows, size_t *room, size_t count,
                        size_t row_bytes)
 {
+    assert(count <= *room && row_bytes > 0);
     if (count < *room) return rows;
     const size_t wanted = *room == 0 ? 256 : 2 * *room;
     void *grown = wanted <= LAYER_ROWS_MAX ? realloc(rows, wanted * row_bytes) : NULL;
@@ -88,6 +89,7 @@ static int grow_ranks(struct exporter *exporter, uint32_t rank)
         exporter->ranks = grown;
         exporter->rank_count = count;
     }
+    assert(rank < exporter->rank_count);
     if (exporter->ranks[rank].named) return 0;
     exporter->ranks[rank].named = true;
     snprintf(name, sizeof name, "rank %" PRIu32, rank);
@@ -101,6 +103,7 @@ static uint32_t take_track(struct exporter *exporter, const struct span *span)
     struct rank_tracks *rank = &exporter->ranks[span->rank];
     uint32_t found = TRACKS_MAX, number = 1;
 
+    assert(span->rank < exporter->rank_count && span->start_ps <= span->end_ps);
     for (uint32_t t = 0; t < rank->count && found == TRACKS_MAX; t++) {
         if (!trace_name_same(&rank->tracks[t].stream, &span->stream)) continue;
         if (rank->tracks[t].end_ps <= span->start_ps) found = t;
@@ -114,6 +117,7 @@ static uint32_t take_track(struct exporter *exporter, const struct span *span)
         trace_events_thread(&exporter->events, span->rank + 1, found + 1, name);
     }
     if (found == TRACKS_MAX) found = TRACKS_MAX - 1;
+    assert(found < rank->count);
     if (rank->tracks[found].end_ps < span->end_ps) rank->tracks[found].end_ps = span->end_ps;
     return found + 1;
 }
@@ -122,6 +126,7 @@ static void put_slice(struct exporter *exporter, const struct span *span, int64_
                       int64_t layer)
 {
     char arguments[256], layer_text[48] = "";
+    assert(span->thread >= 1 && span->thread <= TRACKS_MAX);
     if (layer >= 0) snprintf(layer_text, sizeof layer_text, "\"layer\":%" PRId64 ",", layer);
     snprintf(arguments, sizeof arguments,
              "\"step\":%" PRId64 ",%s\"bytes\":%" PRIu64 ",\"rows\":%" PRIu64
@@ -142,6 +147,7 @@ static int export_spans(struct exporter *exporter, int64_t step, int64_t layer)
                                      exporter->span_count, sizeof *grown);
         if (grown == NULL) return -1;
         exporter->layer_spans = grown;
+        assert(exporter->span_count < exporter->span_room);
         struct span *span = &grown[exporter->span_count];
         if (trace_cursor_rank(cursor, 2, &span->rank) != 0 ||
             trace_cursor_times(cursor, 5, &span->start_ps, &span->end_ps) != 0 ||
@@ -282,6 +288,7 @@ static int export_change(struct exporter *exporter, const struct trace_cursor *c
     bool own = false;
     const char *label = find_process(name, &rank, &own);
 
+    assert(series->unit_count >= 1 && series->unit_count <= 2 && series->parts > 0);
     if (trace_cursor_number(cursor, 3, INT64_MAX, &at_ps) != 0 ||
         (own && grow_ranks(exporter, rank) != 0))
         return -1;
