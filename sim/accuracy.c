@@ -20,6 +20,7 @@ static int by_value(const void *a, const void *b)
 
 static double middle(const double *sorted, size_t count)
 {
+    assert(count > 0 && sorted[0] <= sorted[count - 1]);
     return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
 }
 
@@ -63,6 +64,7 @@ static double line_at(const struct sim_measured *measured, const struct sim_meas
         wxx += weight * x * x;
         wxy += weight * x * y;
     }
+    assert(w > 0);
     const double spread = w * wxx - wx * wx;
     if (spread <= 1e-9 * w * wxx) return wy / w;
     const double slope = (w * wxy - wx * wy) / spread;
@@ -129,6 +131,7 @@ static void group_rows(const struct sim_measured *measured, const struct errors 
                                               "compute", "compute", "compute"};
     static const char *const ops[TOTALS] = {"all",    "transmit",   "notify",
                                             "masked", "contiguous", "attention"};
+    assert(accuracy->count <= measured->count + TOTALS);
     for (size_t i = 0; i < measured->count; i++) {
         const struct sim_measured_row *row = &measured->rows[i];
         size_t g = 0;

@@ -33,8 +33,10 @@ struct fit_context {
     size_t rows;            /* That count. */
 };
 
-static const char *path_of(const struct fit_context *fit, const char *machine)
+/* Where the file itself stands, if it is one of those that are fitted. */
+static const char *path_of(const void *context, const char *machine)
 {
+    const struct fit_context *fit = (const struct fit_context *)context;
     const char *slash = strrchr(machine, '/');
     const char *base = slash ? slash + 1 : machine;
     for (size_t f = 0; f < fit->options->file_count; f++) {
@@ -45,29 +47,6 @@ static const char *path_of(const struct fit_context *fit, const char *machine)
             return file->path;
     }
     return machine;
-}
-
-/* Each row's machine, with its stack in force: from the file itself where a row names it. */
-static int load_machines(struct fit_context *fit, char *err, size_t err_len)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < fit->measured->count; i++) {
-        const struct sim_measured_row *row = &fit->measured->rows[i];
-        size_t j = 0;
-        while (j < i && (strcmp(fit->measured->rows[j].machine, row->machine) != 0 ||
-                         strcmp(fit->measured->rows[j].stack, row->stack) != 0))
-            j++;
-        if (j < i) {
-            fit->machines[i] = fit->machines[j];
-            continue;
-        }
-        struct fabric_machine *machine = &fit->pool[count];
-        if (fabric_machine_load(path_of(fit, row->machine), machine, err, err_len) != 0) return -1;
-        if (row->stack[0] != '\0') (void)fabric_machine_select_stack(machine, row->stack);
-        fit->machines[i] = machine;
-        count++;
-    }
-    return 0;
 }
 
 /* Does the machine take this number from the file? A stack's number counts where that stack is
@@ -157,6 +136,7 @@ static void find_rows(struct fit_context *fit)
     const size_t all = fit->measured->count;
     size_t kept = 0;
     for (size_t k = 0; k < fit->knob_count; k++) {
+        assert(kept <= k);
         struct sim_knob *knob = &fit->knobs[k];
         bool *touched = fit->touched + kept * all;
         knob->rows = 0;
@@ -183,6 +163,7 @@ static void find_rows(struct fit_context *fit)
 /* In every machine that takes it, also of rows that do not count. */
 static void set_knob(struct fit_context *fit, size_t k, uint64_t value)
 {
+    assert(k < fit->knob_count);
     for (size_t i = 0; i < fit->measured->count; i++) {
         struct fabric_machine *machine = &fit->pool[fit->machines[i] - fit->pool];
         if (i > 0 && fit->machines[i] == fit->machines[i - 1]) continue;
@@ -195,6 +176,7 @@ static void set_knob(struct fit_context *fit, size_t k, uint64_t value)
 static double residual_of(uint64_t predicted_ps, uint64_t measured_ps)
 {
     const double p = (double)predicted_ps, m = (double)measured_ps;
+    assert(p > 0 || m > 0);
     return 2 * (p - m) / (p + m);
 }
 
@@ -265,6 +247,7 @@ static int run_fit(struct fit_context *fit, struct sim_calibration *made, char *
     double loss;
     int status = -1;
 
+    assert(fit->knob_count > 0 && fit->rows > 0);
     _Static_assert((int)SIM_KNOBS_MAX <= (int)SIM_FIT_PARAMETERS_MAX, "the fit holds every knob");
     if (!residual) {
         snprintf(err, err_len, "%zu rows: out of memory", fit->rows);
@@ -314,6 +297,7 @@ static int find_knobs(struct fit_context *fit, char *err, size_t err_len)
         const int64_t found = sim_knobs_find(&fit->options->files[f], f, fit->options->mode,
                                              fit->knobs + fit->knob_count,
                                              SIM_KNOBS_MAX - fit->knob_count, err, err_len);
+        assert(fit->knob_count <= SIM_KNOBS_MAX);
         if (found < 0) return -1;
         fit->knob_count += (size_t)found;
     }
@@ -327,7 +311,6 @@ int sim_calibrate(const struct sim_measured *measured, const struct sim_calibrat
     struct fit_context fit = {
         .measured = measured,
         .options = options,
-        .pool = (struct fabric_machine *)calloc(rows + 1, sizeof *fit.pool),
         .machines = (const struct fabric_machine **)calloc(rows + 1, sizeof *fit.machines),
         .knobs = (struct sim_knob *)calloc(SIM_KNOBS_MAX, sizeof *fit.knobs),
         .touched = (bool *)calloc((SIM_KNOBS_MAX + 1) * (rows + 1), sizeof *fit.touched),
@@ -338,12 +321,13 @@ int sim_calibrate(const struct sim_measured *measured, const struct sim_calibrat
     int status = -1;
 
     assert(options->file_count > 0);
-    if (!fit.pool || !fit.machines || !fit.knobs || !fit.touched || !fit.wanted ||
-        !fit.predicted_ps || !fit.chunks) {
+    if (!fit.machines || !fit.knobs || !fit.touched || !fit.wanted || !fit.predicted_ps ||
+        !fit.chunks) {
         snprintf(err, err_len, "%zu rows: out of memory", rows);
         goto free_fit;
     }
-    if (find_knobs(&fit, err, err_len) != 0 || load_machines(&fit, err, err_len) != 0)
+    if (find_knobs(&fit, err, err_len) != 0 ||
+        sim_predict_machines(measured, path_of, &fit, &fit.pool, fit.machines, err, err_len) != 0)
         goto free_fit;
     find_rows(&fit);
     if (fit.knob_count == 0) {

@@ -8,9 +8,8 @@
 
 #include "sim/predict_parts.h"
 
-/* The machines of all rows, loaded once each, with the row's stack selected: out[i] for row i.
- * *pool holds them; free it. An unknown machine is an error, an unknown stack is not. */
-static int load_machines(const struct sim_measured *measured, struct fabric_machine **pool,
+int sim_predict_machines(const struct sim_measured *measured, sim_predict_place_fn place,
+                         const void *context, struct fabric_machine **pool,
                          const struct fabric_machine **out, char *err, size_t err_len)
 {
     size_t count = 0;
@@ -30,7 +29,8 @@ static int load_machines(const struct sim_measured *measured, struct fabric_mach
             continue;
         }
         assert(count <= i);
-        if (fabric_machine_load(row->machine, &(*pool)[count], err, err_len) != 0) {
+        const char *from = place != NULL ? place(context, row->machine) : row->machine;
+        if (fabric_machine_load(from, &(*pool)[count], err, err_len) != 0) {
             free(*pool);
             *pool = NULL;
             return -1;
@@ -57,7 +57,8 @@ int sim_predict(const struct sim_measured *measured, const struct sim_predict_op
         return -1;
     }
     if (!machines) {
-        if (load_machines(measured, &pool, loaded, err, err_len) != 0) goto free_loaded;
+        if (sim_predict_machines(measured, NULL, NULL, &pool, loaded, err, err_len) != 0)
+            goto free_loaded;
         machines = loaded;
     }
     status = measured->kind == SIM_MEASURED_CALIBRATE

@@ -34,4 +34,14 @@ struct sim_predict_options {
 int sim_predict(const struct sim_measured *measured, const struct sim_predict_options *options,
                 uint64_t *predicted_ps, uint64_t *floor_ps, char *err, size_t err_len);
 
+/* Where to load the machine of that name from: a name or a path. */
+typedef const char *(*sim_predict_place_fn)(const void *context, const char *machine);
+
+/* The machines of all rows, loaded once each, with the row's stack selected: out[i] for row i.
+ * place NULL: from where the rows say. *pool holds the machines; free it. An unknown machine is an
+ * error, an unknown stack is not. */
+int sim_predict_machines(const struct sim_measured *measured, sim_predict_place_fn place,
+                         const void *context, struct fabric_machine **pool,
+                         const struct fabric_machine **out, char *err, size_t err_len);
+
 #endif

@@ -57,6 +57,7 @@ static void even_rows(const struct sim_measured_row *row, uint64_t *rows)
     const uint32_t local = row->experts / row->ep;
     const uint64_t all = (uint64_t)row->tokens * row->ep * row->topk;
     const uint64_t each = all / row->experts;
+    assert(row->experts % row->ep == 0);
     for (uint32_t e = 0; e < local; e++) rows[e] = each > 0 ? each : e < all / row->ep;
 }
 
@@ -75,6 +76,7 @@ static void skewed_rows(const struct sim_measured_row *row, float alpha, uint32_
     struct sim_rng rng = sim_rng_stream(1, PURPOSE_LOAD, draw, row->ep, row->tokens);
     uint64_t load[SIM_EXPERTS_MAX], sum = 0, most = 0;
     uint32_t busiest = 0;
+    assert(alpha > 0.0f && row->experts <= SIM_EXPERTS_MAX);
     for (uint32_t e = 0; e < row->experts; e++) {
         const float u = (float)sim_rng_below(&rng, 1 << 24) / 16777216.0f;
         const float power = (high_power - low_power) * u + low_power;
@@ -91,6 +93,7 @@ static void skewed_rows(const struct sim_measured_row *row, float alpha, uint32_
         if (own > most) busiest = r;
         if (own > most) most = own;
     }
+    assert(sum >= row->experts && busiest < row->ep);
     memcpy(rows, load + (size_t)busiest * local, local * sizeof *rows);
 }
 
@@ -104,6 +107,7 @@ static uint64_t experts_ps(const struct fabric_machine *machine, const struct si
     const uint32_t local = row->experts / row->ep, sms = machine->sm_count;
     const bool masked = strcmp(row->layout, "masked") == 0;
     uint64_t sum = 0;
+    assert(sms > 0 && local > 0);
     for (uint32_t e = 0; e < local; e++) sum += rows[e];
     /* Such rows share blocks of 128 with other experts' and load few weights: only the host's
      * launch path shows. */
@@ -139,6 +143,7 @@ static int predict_experts(const struct fabric_machine *machine, const struct si
         for (uint32_t e = 0; e < local; e++) sum += rows[e];
     }
     /* Weights of experts with rows, and every row in and out once. */
+    assert(machine->hbm_bytes_per_s > 0 && active <= (uint64_t)draws * local);
     const u128 bytes =
         (u128)active * 3 * row->hidden * row->moe_inter + (u128)sum * 3 * row->hidden;
     *floor_ps = (uint64_t)(bytes * PS_PER_S / draws / machine->hbm_bytes_per_s);
@@ -150,6 +155,7 @@ static void narrow(struct sim_model *model, uint32_t heads)
 {
     const uint64_t per_head = 1536 * (NOPE + ROPE) + LATENT * 2 * NOPE + NOPE * 7168;
     const uint64_t shared = model->attention_params - MLA_HEADS * per_head;
+    assert(heads >= 1 && heads < MLA_HEADS && shared < model->attention_params);
     model->attention_params = (uint32_t)(shared + heads * per_head);
     model->attention_weight_bytes = model->attention_params + heads * LATENT * 2 * NOPE;
     model->attention_flop = 2 * heads * (LATENT + ROPE + LATENT);
