@@ -1,4 +1,5 @@
-/* sim/advise.c - see advise.h. */
+/* sim/advise.c - cells of a sweep grouped by conditions, the best choice of each group and by how
+ * much. */
 #include "sim/advise.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* sim/capture_rows.c - see capture_rows.h. */
+/* sim/capture_rows.c - cuts arrays over all ranks into the tensors of the capture format. */
 #include "sim/capture_rows.h"
 #include <assert.h>
 #include <inttypes.h>

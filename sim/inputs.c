@@ -1,4 +1,4 @@
-/* sim/inputs.c - see inputs.h. */
+/* sim/inputs.c - reads a case's tensors, checks shapes and ids, and joins the ranks. */
 #include "sim/inputs.h"
 #include <assert.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* sim/sweep.c - see sweep.h. */
+/* sim/sweep.c - the grid of settings, and its cells evaluated on all cores. */
 #include "sim/sweep.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* sim/threads.c - see threads.h. */
+/* sim/threads.c - how many threads, and starting and joining them. */
 #include "sim/threads.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* sim/verify.c - see verify.h. */
+/* sim/verify.c - holds a folder of captures against the reference or a backend, case by case. */
 #include "sim/verify.h"
 #include <assert.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* sim/verify_backend.c - see verify_backend.h. */
+/* sim/verify_backend.c - a backend's group operations over one case, as tensors of the format. */
 #include "sim/verify_backend.h"
 #include <assert.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* sim/what_if.c - see what_if.h. */
+/* sim/what_if.c - plays settings without bytes and condenses the run to a few figures. */
 #include "sim/what_if.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* sim/wrong_rows.c - see wrong_rows.h. */
+/* sim/wrong_rows.c - a list of wrong rows that ends when full, and a digest over all of them. */
 #include "sim/wrong_rows.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
-/* tests/support.c - see support.h. Check's own macros report what fails here. */
+/* tests/support.c - data, scratch folders, files and commands for tests. Check's own macros report
+ * what fails here. */
 #include "tests/support.h"
 
 #include <check.h>

@@ -1,4 +1,4 @@
-/* tools/report_mismatch.c - see report_mismatch.h. */
+/* tools/report_mismatch.c - the first difference as JSON and as lines for people. */
 #include "tools/report_mismatch.h"
 #include <assert.h>
 #include <inttypes.h>

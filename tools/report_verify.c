@@ -1,4 +1,4 @@
-/* tools/report_verify.c - see report_verify.h. */
+/* tools/report_verify.c - prints what verify found: counts, failures, the first difference. */
 #include "tools/report_verify.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* tools/table.c - see table.h. */
+/* tools/table.c - collects cells and prints them as aligned columns. */
 #include "tools/table.h"
 #include <assert.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* tools/verify_record.c - see verify_record.h. */
+/* tools/verify_record.c - makes a record of a GPU's digests, or holds one against the reference. */
 #include "tools/verify_record.h"
 
 #include <inttypes.h>

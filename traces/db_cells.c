@@ -1,4 +1,4 @@
-/* traces/db_cells.c - see db_cells.h. */
+/* traces/db_cells.c - reads the cells that earlier sweeps kept. */
 #include "traces/db_cells.h"
 
 #include <assert.h>

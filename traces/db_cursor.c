@@ -1,4 +1,4 @@
-/* traces/db_cursor.c - see db_cursor.h. */
+/* traces/db_cursor.c - walks the rows of a query and checks every value that is taken. */
 #include "traces/db_cursor.h"
 
 #include <assert.h>

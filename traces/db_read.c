@@ -1,4 +1,4 @@
-/* traces/db_read.c - see db_read.h: opening a database and listing its runs. */
+/* traces/db_read.c - opens a database for reading and lists its runs. */
 #include "traces/db_read.h"
 
 #include <assert.h>

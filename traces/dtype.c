@@ -1,4 +1,4 @@
-/* traces/dtype.c - see dtype.h. */
+/* traces/dtype.c - sizes, names and values of the element types of .npy and safetensors files. */
 #include "traces/dtype.h"
 
 #include <assert.h>

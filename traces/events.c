@@ -1,4 +1,4 @@
-/* traces/events.c - see events.h. */
+/* traces/events.c - writes trace events as JSON. */
 #include "traces/events.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
-/* traces/export_part.c - see export_part.h: counts rows by layer until there are enough. */
+/* traces/export_part.c - how much of a run is exported: counts rows by layer until there are
+ * enough. */
 #include "traces/export_part.h"
 
 #include <assert.h>

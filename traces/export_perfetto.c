@@ -1,4 +1,4 @@
-/* traces/export_perfetto.c - see export_perfetto.h.
+/* traces/export_perfetto.c - a run's spans, messages and counters as trace events.
  *
  * Two cursors (spans, messages) walk the run side by side, step by step and layer by layer: of
  * one layer the spans are kept, since flows take their tracks from them. Counters follow, one

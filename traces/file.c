@@ -1,4 +1,4 @@
-/* traces/file.c - see file.h. */
+/* traces/file.c - reads or maps a whole file; writes one beside its place and renames it. */
 #include "traces/file.h"
 
 #include <assert.h>

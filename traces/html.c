@@ -1,4 +1,4 @@
-/* traces/html.c - see html.h. */
+/* traces/html.c - writes an HTML page: escaping, quantities, tables, heat maps. */
 #include "traces/html.h"
 
 #include <assert.h>

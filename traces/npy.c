@@ -1,4 +1,4 @@
-/* traces/npy.c - see npy.h.
+/* traces/npy.c - reads and writes one array in a .npy file.
  *
  *   0  "\x93NUMPY"   6  major, minor   8  header length: u16 (1.0) or u32 (2.0, 3.0)
  *   then the header, a Python dict literal: {'descr': '<f4', 'fortran_order': False,

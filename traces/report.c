@@ -1,4 +1,4 @@
-/* traces/report.c - see report.h: the page from its heading to its settings. */
+/* traces/report.c - the report's page, from its heading to its settings. */
 #include "traces/report.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* traces/routing.c - see routing.h. */
+/* traces/routing.c - opens routing in either container, checks it, and gives ids and weights. */
 #include "traces/routing.h"
 
 #include <assert.h>

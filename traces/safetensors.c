@@ -1,4 +1,4 @@
-/* traces/safetensors.c - see safetensors.h. The reader; safetensors_write.c writes.
+/* traces/safetensors.c - reads named arrays in one file; safetensors_write.c writes them.
  *
  * The header is parsed by Jansson, which refuses duplicate keys, NUL characters, bad UTF-8,
  * integers beyond 63 bits and deep nesting; everything that it lets through is checked here. */

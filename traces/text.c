@@ -1,4 +1,4 @@
-/* traces/text.c - see text.h. */
+/* traces/text.c - one-line errors, quoted names, hex digits and a digest of bytes. */
 #include "traces/text.h"
 
 #include <assert.h>
