@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/calibrate.h"
+#include "sim/calibrate_file.h"
 
 struct line {
     size_t indent;

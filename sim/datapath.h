@@ -11,43 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "sim/backend.h"
+#include "sim/datapath_check.h"
 #include "sim/schedule.h"
 #include "sim/wrong_rows.h"
 
-enum sim_stage {
-    SIM_STAGE_LAYOUT,
-    SIM_STAGE_DISPATCH,
-    SIM_STAGE_EXPERT,
-    SIM_STAGE_COMBINE,
-    SIM_STAGES
-};
-
-struct sim_check {
-    enum sim_stage stage;
-    uint32_t rank;
-    uint64_t rows;           /* Rows compared. */
-    uint64_t bytes;          /* Bytes compared. */
-    uint64_t digest;         /* Over the backend's output. */
-    uint64_t mismatch_count; /* Rows that differ. The rest is meaningful when above 0. */
-    int64_t expert;          /* -1 where the stage has none (combine; normal mode). */
-    uint32_t src_rank;       /* Home rank of the row's token. */
-    uint32_t src_token;      /* Its index there. */
-    int64_t channel;         /* -1: not a channel (a source id, a count, a weight). */
-    char expected_hex[20];
-    char actual_hex[20];
-    char cause[192]; /* What seems to have happened, in words (sim/explain.h). */
-};
-
-/* The outputs of one layer, wherever they are stored. */
-struct sim_layer_results {
-    struct sim_received received;
-    uint16_t *expert_out; /* BF16 [rows][hidden] */
-    struct sim_combined combined;
-};
-
 struct sim_datapath;
-
-const char *sim_stage_name(enum sim_stage stage); /* As in table check_result, static. */
 
 /* backend is borrowed until close; its state is opened at the place (NULL: the default) and owned
  * here. NULL with err on failure. */

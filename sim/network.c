@@ -1,7 +1,6 @@
-/* sim/network.c - from words to a shape, and when a word does nothing. */
+/* sim/network.c - from words to a shape. */
 #include "sim/network.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,38 +47,4 @@ int sim_network_read(const struct sim_settings *settings, const struct fabric_ma
         return -1;
     *shape = read;
     return 0;
-}
-
-/* Do messages leave their leaf switches? Normal mode with NVLink keeps to its rails. */
-static bool over_spines(const struct sim_plan *plan)
-{
-    const bool rails = plan->mode == SIM_MODE_NORMAL && plan->machine.nvlink_bytes_per_s > 0;
-    assert(plan->nodes > 0 && plan->ranks_per_node > 0 && plan->machine.leaf_nodes > 0);
-    return plan->nodes > plan->machine.leaf_nodes || (!rails && plan->ranks_per_node > 1);
-}
-
-void sim_network_note(const struct sim_plan *plan, char *text, size_t text_len)
-{
-    const struct fabric_network_shape *shape = &plan->network;
-    const struct fabric_machine *machine = &plan->machine;
-    const bool by_nic = plan->nodes > 1 || machine->nvlink_bytes_per_s == 0;
-    const bool routed = shape->routing != FABRIC_ROUTING_IDEAL;
-
-    text[0] = '\0';
-    const bool control = shape->control != FABRIC_CONTROL_IDEAL;
-    const bool background = shape->background_bytes_per_s > 0;
-    if (!by_nic && fabric_network_asked(shape))
-        snprintf(text, text_len, "%s%s%schange%s nothing: on one node NVLink carries everything",
-                 routed ? "--fabric-routing " : "", control ? "--congestion-control " : "",
-                 background ? "--background " : "", routed + control + background == 1 ? "s" : "");
-    else if (by_nic && routed && !over_spines(plan))
-        snprintf(text, text_len,
-                 "--fabric-routing changes nothing: every message stays on its rail, and the nodes "
-                 "share their leaf switches (leaf_nodes: %u)",
-                 machine->leaf_nodes);
-    else if (by_nic && !routed && over_spines(plan) && machine->leaf_uplinks < machine->leaf_nodes)
-        snprintf(text, text_len,
-                 "the machine's leaf switches have %u uplinks for %u nodes: without "
-                 "--fabric-routing static or adaptive that costs nothing",
-                 machine->leaf_uplinks, machine->leaf_nodes);
 }

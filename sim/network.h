@@ -5,15 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "fabric/network.h"
-#include "sim/plan.h"
+#include "sim/settings.h"
 
 /* --fabric-routing, --congestion-control, --background and the seed into shape, checked against
  * the machine. 0, or -1 with err: what cannot be asked. */
 int sim_network_read(const struct sim_settings *settings, const struct fabric_machine *machine,
                      struct fabric_network_shape *shape, char *err, size_t err_len);
-
-/* One line about options that change nothing in this plan, or about what the machine's file says
- * and nobody asked for; "" when there is nothing to say. plan is whole but for its notes. */
-void sim_network_note(const struct sim_plan *plan, char *text, size_t text_len);
 
 #endif

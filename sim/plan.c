@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +12,9 @@
 #include "sim/backends.h"
 #include "sim/generator.h"
 #include "sim/network.h"
+#include "sim/plan_notes.h"
 #include "sim/rules.h"
 #include "sim/transport.h"
-
-__attribute__((format(printf, 2, 3))) static void note(struct sim_plan *plan, const char *format,
-                                                       ...)
-{
-    va_list arguments;
-    assert(plan->note_count < SIM_NOTES_MAX);
-    va_start(arguments, format);
-    vsnprintf(plan->notes[plan->note_count++], sizeof plan->notes[0], format, arguments);
-    va_end(arguments);
-}
 
 bool sim_plan_is_trace(const struct sim_settings *settings)
 {
@@ -92,39 +82,6 @@ bad:
     return -1;
 }
 
-/* A setting that was changed and cannot matter would pass for one that does no harm. */
-static void note_idle_knobs(struct sim_plan *plan)
-{
-    const struct sim_settings *settings = &plan->settings;
-    struct sim_settings usual;
-    sim_settings_default(&usual);
-    const bool nic = plan->nodes > 1 || plan->machine.nvlink_bytes_per_s == 0;
-    const bool deep = strcmp(settings->qp_depth, usual.qp_depth) != 0;
-    const struct {
-        const char *option, *without;
-        bool idle;
-    } lone[] = {
-        {"eplb-weights", "--eplb", settings->eplb == 0 && settings->eplb_weights[0] != '\0'},
-        {"eplb-groups", "--eplb", settings->eplb == 0 && settings->eplb_groups != 1},
-        {"replica", "--eplb", settings->eplb == 0 && strcmp(settings->replica, usual.replica) != 0},
-        {"weights", "a trace",
-         !sim_plan_is_trace(settings) && strcmp(settings->weights, usual.weights) != 0},
-        {"offsets", "a trace", !sim_plan_is_trace(settings) && settings->offsets[0] != '\0'},
-    };
-    if (plan->note_count + 2 + sizeof lone / sizeof lone[0] > SIM_NOTES_MAX) return;
-    for (size_t i = 0; i < sizeof lone / sizeof lone[0]; i++)
-        if (lone[i].idle)
-            note(plan, "--%s does nothing without %s", lone[i].option, lone[i].without);
-    if (plan->mode == SIM_MODE_LL && settings->sms != usual.sms)
-        note(plan, "--sms %" PRIu32 " does nothing: low latency takes a grid of its own",
-             settings->sms);
-    if (deep && plan->mode == SIM_MODE_NORMAL)
-        note(plan, "--qp-depth %s does nothing: normal mode's chunks never fill a ring",
-             settings->qp_depth);
-    else if (deep && !nic)
-        note(plan, "--qp-depth %s does nothing: no row goes by NIC", settings->qp_depth);
-}
-
 /* Experts of the model, or places for their replicas. */
 static int choose_experts(struct sim_plan *plan, char *err, size_t err_len)
 {
@@ -145,9 +102,10 @@ static int choose_experts(struct sim_plan *plan, char *err, size_t err_len)
         return -1;
     }
     plan->experts = places;
-    note(plan,
-         "%" PRIu32 " experts in %" PRIu32 " places, replicas chosen %s: expert ids are places",
-         plan->logical_experts, places, plan->settings.replica);
+    plan_note(plan,
+              "%" PRIu32 " experts in %" PRIu32
+              " places, replicas chosen %s: expert ids are places",
+              plan->logical_experts, places, plan->settings.replica);
     return 0;
 }
 
@@ -194,9 +152,9 @@ static int check_rules(struct sim_plan *plan, char *err, size_t err_len)
     for (uint32_t i = 0; i < SIM_RULES; i++) {
         if (plan->note_count == SIM_NOTES_MAX) break;
         if (rules[i].lifted)
-            note(plan, "rule %s is lifted: %.120s", rules[i].name, rules[i].text);
+            plan_note(plan, "rule %s is lifted: %.120s", rules[i].name, rules[i].text);
         else if (rules[i].model_only)
-            note(plan, "model only, no shipped kernel has this shape: %.120s", rules[i].text);
+            plan_note(plan, "model only, no shipped kernel has this shape: %.120s", rules[i].text);
     }
     return 0;
 }
@@ -283,17 +241,18 @@ int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, ui
     plan->topk = trace_topk > 0 ? trace_topk : plan->model.topk;
     plan->hidden = plan->model.hidden_padded;
     if (plan->hidden != plan->model.hidden)
-        note(plan,
-             "hidden %" PRIu32 " is padded to %" PRIu32 ", the next that the kernels are built for",
-             plan->model.hidden, plan->hidden);
+        plan_note(plan,
+                  "hidden %" PRIu32 " is padded to %" PRIu32
+                  ", the next that the kernels are built for",
+                  plan->model.hidden, plan->hidden);
     if (plan->topk > plan->model.topk) {
         snprintf(err, err_len, "%s: %" PRIu32 " experts per token, but model %s has top-%" PRIu32,
                  settings->routing, plan->topk, plan->model.name, plan->model.topk);
         return -1;
     }
     if (plan->topk < plan->model.topk)
-        note(plan, "the trace chooses %" PRIu32 " experts per token, the model %" PRIu32,
-             plan->topk, plan->model.topk);
+        plan_note(plan, "the trace chooses %" PRIu32 " experts per token, the model %" PRIu32,
+                  plan->topk, plan->model.topk);
     if (choose_layers(plan, trace_layers, err, err_len) != 0) return -1;
     if (check_rules(plan, err, err_len) != 0) return -1;
     if (plan->ranks % plan->nodes != 0) { /* Whatever is allowed: some ranks would have no peer. */
@@ -308,12 +267,10 @@ int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, ui
     }
     if (check_faults(plan, err, err_len) != 0) return -1;
     if (choose_starts(plan, err, err_len) != 0) return -1;
-    note_idle_knobs(plan);
+    plan_note_idle(plan, sim_plan_is_trace(&plan->settings));
     if (check_transport(plan, err, err_len) != 0) return -1;
     plan->ranks_per_node = plan->ranks / plan->nodes;
-    char text[sizeof plan->notes[0]];
-    sim_network_note(plan, text, sizeof text);
-    if (text[0] != '\0' && plan->note_count < SIM_NOTES_MAX) note(plan, "%s", text);
+    plan_note_network(plan);
     for (uint32_t r = 0; r < plan->ranks; r++)
         plan->token_start[r + 1] = plan->token_start[r] + plan->tokens[r];
     return 0;

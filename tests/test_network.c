@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "fabric/network.h"
-#include "sim/network.h"
+#include "sim/plan.h"
 #include "tests/support.h"
 
 Suite *network_suite(void);

@@ -11,8 +11,8 @@ cd "${1:-$(dirname "$0")/..}" || exit 2
 
 # Files of sim/ and fabric/ for statistics, fits, benchmarks: double is allowed there.
 double_files='sim/accuracy.c sim/accuracy.h sim/bench_engine.c sim/bench_engine.h sim/bench_ref.c
-    sim/bench_ref.h sim/calibrate.c sim/calibrate.h sim/eplb.c sim/eplb.h sim/fit.c sim/fit.h
-    sim/summary_json.c sim/advise.c sim/advise.h sim/what_if_json.c'
+    sim/bench_ref.h sim/calibrate.c sim/calibrate.h sim/calibrate_file.h sim/eplb.c sim/eplb.h
+    sim/fit.c sim/fit.h sim/summary_json.c sim/advise.c sim/advise.h sim/what_if_json.c'
 # Files of sim/ and fabric/ that may read the wall clock: benchmarks.
 clock_files='sim/bench_engine.c sim/bench_ref.c sim/bench_sim.c'
 # Memory is taken when something is opened, loaded or built, by functions whose names say so...

@@ -1,0 +1,55 @@
+/* sim/calibrate_file.h - a machine file whose numbers a fit may move, and the file with new ones.
+ */
+#ifndef SIM_CALIBRATE_FILE_H
+#define SIM_CALIBRATE_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "fabric/machine.h"
+#include "fabric/units.h"
+#include "sim/measured.h"
+
+enum { SIM_KNOBS_MAX = 160, SIM_CALIBRATE_FILES_MAX = 16 };
+
+/* One number that may move. */
+struct sim_knob {
+    uint32_t file;  /* Index among the files. */
+    char stack[32]; /* "" = the machine's default. */
+    char key[48];   /* As written: "token_chain_us". */
+    const struct fabric_cost_field *field;
+    struct fabric_unit unit;    /* Of the key. */
+    size_t text_at, text_bytes; /* The number in the file's text. */
+    uint64_t start;             /* Where a fit begins, in the field's unit. */
+    uint64_t before, after;     /* The same unit; after is rounded as it is written. */
+    size_t rows;                /* That the number can touch. */
+    double relative_error;      /* One standard error; 1 or more: the data do not determine it. */
+};
+
+/* A machine file whose numbers may move. */
+struct sim_calibrate_file {
+    char name[64];    /* The machine's. */
+    const char *path; /* NULL: the preset of that name. Borrowed. */
+    char *text;       /* Owned by whoever read it: sim_calibrate_files_free. */
+    size_t bytes;
+};
+
+/* One file, by path. */
+int sim_calibrate_file_read(const char *path, struct sim_calibrate_file *file, char *err,
+                            size_t err_len);
+/* Presets and paths that the rows name, and all they inherit from: how many (files has room for
+ * max), or -1 with err. */
+int64_t sim_calibrate_files_of(const struct sim_measured *measured,
+                               struct sim_calibrate_file *files, size_t max, char *err,
+                               size_t err_len);
+void sim_calibrate_files_free(struct sim_calibrate_file *files, size_t count);
+
+/* Numbers that may move, of the mode asked for: how many (at most max), or -1
+ * with err. */
+int64_t sim_knobs_find(const struct sim_calibrate_file *file, uint32_t index, const char *mode,
+                       struct sim_knob *knobs, size_t max, char *err, size_t err_len);
+/* The file's text with the number of each of its knobs replaced by after: a new string, NULL when
+ * memory is short. */
+char *sim_knobs_write(const struct sim_calibrate_file *file, uint32_t index,
+                      const struct sim_knob *knobs, size_t count, size_t *new_bytes);
+
+#endif
