@@ -46,6 +46,7 @@ struct sim_step_memory {
     uint64_t other_bytes;     /* Attention, shared and dense FFN, router, embedding, logits. */
     uint64_t buffer_bytes;    /* The library's: low latency, or NVLink and RDMA. */
     uint64_t workspace_bytes; /* Largest activations of a layer between its kernels. */
+    uint64_t held_bytes;      /* All of these; above hbm_bytes: the deployment does not fit. */
     uint64_t kv_bytes;        /* What is left for the KV cache; 0 when nothing is. */
     uint64_t kv_token_bytes;  /* Of one token, all layers, indexer too. */
     uint64_t kv_tokens;       /* kv_bytes / kv_token_bytes. */

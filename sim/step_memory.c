@@ -87,9 +87,9 @@ void sim_step_memory(const struct sim_plan *plan, struct sim_step_memory *memory
         .workspace_bytes = workspace_bytes(plan),
         .kv_token_bytes =
             kv * model->layers + (uint64_t)model->indexer_bytes * model->indexer_layers};
-    const uint64_t held =
+    made.held_bytes =
         made.expert_bytes + made.other_bytes + made.buffer_bytes + made.workspace_bytes;
-    if (held < made.hbm_bytes) made.kv_bytes = made.hbm_bytes - held;
+    if (made.held_bytes < made.hbm_bytes) made.kv_bytes = made.hbm_bytes - made.held_bytes;
     if (made.kv_token_bytes > 0) made.kv_tokens = made.kv_bytes / made.kv_token_bytes;
     assert(made.kv_bytes <= made.hbm_bytes);
     *memory = made;

@@ -93,7 +93,8 @@ static int play(const struct sim_settings *settings, struct played *played, stru
                                 .gpu_hour_microusd = plan->machine.gpu_hour_microusd};
     sim_step_memory(plan, &out->memory);
     if (settings->context > 0) out->kv_needed_tokens = sim_what_if_kv_tokens(plan);
-    out->fits = out->kv_needed_tokens <= out->memory.kv_tokens;
+    out->weights_fit = out->memory.held_bytes <= out->memory.hbm_bytes;
+    out->fits = out->weights_fit && out->kv_needed_tokens <= out->memory.kv_tokens;
     return sim_step_wanted(settings) ? play_step(played, out, err, err_len)
                                      : play_exchange(played, out, err, err_len);
 }

@@ -27,7 +27,8 @@ struct sim_what_if {
     struct sim_step_times times;
     struct sim_step_memory memory;
     uint64_t kv_needed_tokens;  /* Of the fullest rank: its requests' contexts and new rows. */
-    bool fits;                  /* memory.kv_tokens holds them; true where no context is given. */
+    bool weights_fit;           /* Weights, buffers and workspace lie within the GPU's memory. */
+    bool fits;                  /* They do, and memory.kv_tokens holds what is needed of it. */
     uint64_t gpu_hour_microusd; /* The machine's price; 0 = it has none. */
 };
 

@@ -41,9 +41,8 @@ static void put_memory(json_t *json, const struct sim_step_memory *memory)
     put_count(json, "weight_bytes", memory->expert_bytes + memory->other_bytes);
     put_count(json, "buffer_bytes", memory->buffer_bytes);
     put_count(json, "workspace_bytes", memory->workspace_bytes);
-    put_count(json, "rank_bytes",
-              memory->expert_bytes + memory->other_bytes + memory->buffer_bytes +
-                  memory->workspace_bytes);
+    put_count(json, "rank_bytes", memory->held_bytes);
+    put_count(json, "hbm_bytes", memory->hbm_bytes);
     put_count(json, "kv_bytes", memory->kv_bytes);
     put_count(json, "kv_tokens", memory->kv_tokens);
 }
@@ -70,6 +69,7 @@ json_t *sim_what_if_json(const struct sim_what_if *what_if)
     put_count(json, "nic_bytes", what_if->wire_bytes[SIM_LINK_NIC]);
     put_memory(json, &what_if->memory);
     put_count(json, "kv_needed_tokens", what_if->kv_needed_tokens);
+    json_object_set_new(json, "weights_fit", json_boolean(what_if->weights_fit));
     json_object_set_new(json, "fits", json_boolean(what_if->fits));
     return json;
 }

@@ -198,9 +198,9 @@ START_TEST(cells_kept_make_the_same_csv)
     json_t *json = SWEEP("--ep", "2,4", "--tokens", "8", "--db", db, "--csv", kept);
     ck_assert_uint_eq(kept_in(json), 1);
     ck_assert_str_eq(test_read(kept, NULL), test_read(fresh, NULL));
-    /* The last column, fits, is a yes or no. */
+    /* The last column, fits, is a yes or no: 671 GB of weights are too much for 2 GPUs. */
     TEST_SAYS(test_read(kept, NULL), ",fits\n2,8,done,");
-    TEST_SAYS(test_read(kept, NULL), ",true\n4,8,done,");
+    TEST_SAYS(test_read(kept, NULL), ",false\n4,8,done,");
     json_decref(json);
 }
 END_TEST
@@ -292,6 +292,54 @@ START_TEST(a_cell_whose_cache_does_not_fit_is_no_advice)
 }
 END_TEST
 
+START_TEST(a_cell_whose_weights_do_not_fit_is_no_advice)
+{
+    /* DeepSeek-V3 on H100: 256 experts of 3 x 7168 x 2048 bytes in 58 layers are 81.7 GB a rank at
+     * EP8, of 80 GB. At EP16 they are 40.9 GB. */
+    struct test_output output;
+    json_t *json = SWEEP("--machine", "h100-hgx", "--mode", "ll", "--ep", "8,16", "--tokens", "32",
+                         "--advise", "latency");
+    ck_assert_double_gt(number_of(json, 0, "weight_bytes"), 81.7e9);
+    ck_assert_int_eq(int_at(cell_of(json, 0), "result.hbm_bytes"), 80000000000);
+    ck_assert(!is_true_at(cell_of(json, 0), "result.fits"));
+    ck_assert(!is_true_at(cell_of(json, 0), "result.weights_fit"));
+    ck_assert(is_true_at(cell_of(json, 1), "result.fits"));
+    ck_assert_double_lt(number_of(json, 0, "step_us"), number_of(json, 1, "step_us"));
+    ck_assert_int_eq(int_at(json_array_get(json_object_get(json, "advice"), 0), "best"), 1);
+    json_decref(json);
+    TEST_EPSIM(&output, "sweep", "--machine", "h100-hgx", "--mode", "ll", "--ep", "8", "--tokens",
+               "32,64", "--layers", "1", "--context", "64", "--advise", "latency");
+    ck_assert_int_eq(output.status, 0);
+    TEST_SAYS(output.out, "0 B  weights too big\n");
+    TEST_SAYS(output.out, "; 2 cells left out: weights and buffers exceed the GPU's memory:\n"
+                          "  tokens 32: nothing fits into a GPU's memory\n"
+                          "  tokens 64: nothing fits into a GPU's memory\n");
+    ck_assert_ptr_null(strstr(output.out, "KV too big"));
+    TEST_EPSIM(&output, "run", "--machine", "h100-hgx", "--mode", "ll", "--ep", "8", "--tokens",
+               "32", "--layers", "1", "--context", "64");
+    TEST_SAYS(output.out, "0 B left for KV");
+    TEST_SAYS(output.out, "does not fit: 105 GB of weights, buffers and workspace on a GPU of "
+                          "80.0 GB");
+}
+END_TEST
+
+START_TEST(advice_agrees_with_the_printed_figures)
+{
+    struct test_output output;
+    double ms[2] = {0, 0}, worse = 0;
+    TEST_EPSIM(&output, "sweep", "--model", "gpt-oss-20b", "--ep", "8,16", "--mode", "ll",
+               "--tokens", "16", "--layers", "1", "--advise", "latency");
+    for (int c = 0; c < 2; c++) {
+        const char *row = strstr(output.out, c == 0 ? "\n8 " : "\n16 ");
+        ck_assert_msg(row != NULL && sscanf(row, "%*d %*f %lf", &ms[c]) == 1, "%s", output.out);
+    }
+    const char *other = strstr(output.out, "another ep: ");
+    ck_assert_msg(other != NULL && sscanf(other, "another ep: %lf %%", &worse) == 1, "%s",
+                  output.out);
+    ck_assert_double_eq_tol(100 * (ms[1] - ms[0]) / ms[0], worse, 0.5);
+}
+END_TEST
+
 START_TEST(redundancy_is_an_axis_and_eases_a_hot_expert)
 {
     json_t *json =
@@ -349,17 +397,25 @@ START_TEST(files_are_written_for_others)
         test_skip("no gnuplot");
         return;
     }
-    json_decref(SWEEP("--ep", "2,4", "--tokens", "8,16", "--mode", "ll,normal", "-o", folder));
+    json_decref(SWEEP("--ep", "8,2,4", "--tokens", "8,16", "--mode", "ll,normal", "-o", folder));
     text = test_read(test_join(folder, "cells.csv"), NULL);
     ck_assert_msg(strncmp(text, "ep_given,mode_given,tokens_given,state,why,", 43) == 0, "%.60s",
                   text);
     size_t lines = 0;
     for (const char *at = text; *at != '\0'; at++) lines += *at == '\n';
-    ck_assert_uint_eq(lines, 9);
+    ck_assert_uint_eq(lines, 13);
     static const char *const files[] = {"tokens-step_us.svg", "tokens-step_us.png",
                                         "ep-tokens_per_s_per_gpu.svg", "index.html"};
     for (size_t i = 0; i < 4; i++)
         ck_assert_msg(access(test_join(folder, files[i]), R_OK) == 0, "%s", files[i]);
+    text = test_read(test_join(folder, "ep-step_us.svg"), NULL);
+    /* 671 GB of weights fit into 141 GB on 8 ranks alone: 4 points, the other 8 are drawn apart. */
+    TEST_SAYS(text, "does not fit into the GPU");
+    TEST_SAYS(text, "mode normal, tokens 16<");
+    TEST_SAYS(text, ">2</tspan>"); /* Ticks at the cells' own values, no others. */
+    TEST_SAYS(text, ">4</tspan>");
+    TEST_SAYS(text, ">8</tspan>");
+    ck_assert_ptr_null(strstr(text, ">6</tspan>"));
     text = test_read(test_join(folder, "index.html"), NULL);
     TEST_SAYS(text, "<svg");
     ck_assert_ptr_null(strstr(text, "<script"));
@@ -384,6 +440,8 @@ Suite *sweep_suite(void)
     tcase_add_test(tcase, cells_of_edited_weights_are_played_again);
     tcase_add_test(tcase, advice_names_the_best_and_what_another_choice_costs);
     tcase_add_test(tcase, a_cell_whose_cache_does_not_fit_is_no_advice);
+    tcase_add_test(tcase, a_cell_whose_weights_do_not_fit_is_no_advice);
+    tcase_add_test(tcase, advice_agrees_with_the_printed_figures);
     tcase_add_test(tcase, redundancy_is_an_axis_and_eases_a_hot_expert);
     tcase_add_test(tcase, money_is_price_over_rate);
     tcase_add_test(tcase, modes_cross_between_two_token_counts);

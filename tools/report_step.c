@@ -88,8 +88,12 @@ void report_step_print(const struct sim_step_record *record, bool schedule)
            table_bytes(memory->buffer_bytes, text[2]),
            table_bytes(memory->workspace_bytes, text[3]), table_bytes(memory->kv_bytes, text[4]),
            memory->kv_tokens, table_bytes(memory->kv_token_bytes, text[5]));
-    if (record->plan->settings.context > 0 &&
-        sim_what_if_kv_tokens(record->plan) > memory->kv_tokens)
+    if (memory->held_bytes > memory->hbm_bytes)
+        printf("          does not fit: %s of weights, buffers and workspace on a GPU of %s: times "
+               "and rate\n          are of a machine with room for them\n",
+               table_bytes(memory->held_bytes, text[0]), table_bytes(memory->hbm_bytes, text[1]));
+    else if (record->plan->settings.context > 0 &&
+             sim_what_if_kv_tokens(record->plan) > memory->kv_tokens)
         printf("          too few: the requests of the fullest rank need %" PRIu64 " tokens\n",
                sim_what_if_kv_tokens(record->plan));
 }
@@ -106,13 +110,15 @@ static json_t *ops_json(const uint64_t *op_ps)
 
 static json_t *memory_json(const struct sim_step_memory *memory)
 {
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "hbm_bytes", (json_int_t)memory->hbm_bytes,
-        "expert_bytes", (json_int_t)memory->expert_bytes, "other_bytes",
-        (json_int_t)memory->other_bytes, "buffer_bytes", (json_int_t)memory->buffer_bytes,
-        "workspace_bytes", (json_int_t)memory->workspace_bytes, "kv_bytes",
-        (json_int_t)memory->kv_bytes, "kv_token_bytes", (json_int_t)memory->kv_token_bytes,
-        "kv_tokens", (json_int_t)memory->kv_tokens);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "hbm_bytes",
+                     (json_int_t)memory->hbm_bytes, "expert_bytes",
+                     (json_int_t)memory->expert_bytes, "other_bytes",
+                     (json_int_t)memory->other_bytes, "buffer_bytes",
+                     (json_int_t)memory->buffer_bytes, "workspace_bytes",
+                     (json_int_t)memory->workspace_bytes, "kv_bytes", (json_int_t)memory->kv_bytes,
+                     "kv_token_bytes", (json_int_t)memory->kv_token_bytes, "kv_tokens",
+                     (json_int_t)memory->kv_tokens, "held_bytes", (json_int_t)memory->held_bytes,
+                     "weights_fit", memory->held_bytes <= memory->hbm_bytes);
 }
 
 json_t *report_step_json(const struct sim_step_record *record, bool schedule)

@@ -25,8 +25,10 @@ struct sweep_table { /* A whole sweep. */
 /* A number of a cell's summary; NaN where it has none. */
 double sweep_number(const struct sweep_table *table, uint32_t cell, const char *key);
 
-/* Does the KV cache of the cell's requests fit beside the weights and buffers? */
+/* Do the cell's weights and buffers fit into a GPU, and beside them its requests' KV cache? */
 bool sweep_fits(const struct sweep_table *table, uint32_t cell);
+/* What does not fit: "weights too big", "KV too big", or "" where all does. */
+const char *sweep_unfit(const struct sweep_table *table, uint32_t cell);
 
 /* How many cells have each state. */
 void sweep_count(const struct sweep_table *table, uint32_t counts[SIM_SWEEP_STATES]);
@@ -48,6 +50,9 @@ void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *
 /* A goal's value for people, with its unit: "39.47 ms a step", "1706.6 tokens/s per GPU". Returns
  * text. */
 const char *sweep_goal_text(const struct sim_goal *goal, double value, char text[64]);
+/* Decimals of a figure for people: four digits that count, so that shares worked out from what is
+ * printed agree with what was worked out before. */
+int sweep_decimals(double value);
 /* The same as objects for --json. New references. */
 json_t *sweep_json(const struct sweep_table *table);
 json_t *sweep_advice_json(const struct sweep_table *table, const struct sim_goal *goal);

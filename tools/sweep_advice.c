@@ -15,11 +15,11 @@ const char *sweep_goal_text(const struct sim_goal *goal, double value, char text
     char bytes[16];
 
     if (strcmp(goal->key, "step_us") == 0)
-        snprintf(text, 64, "%.2f ms a step", value / 1000);
+        snprintf(text, 64, "%.*f ms a step", sweep_decimals(value / 1000), value / 1000);
     else if (strcmp(goal->key, "rank_bytes") == 0)
         snprintf(text, 64, "%s a rank", table_bytes((uint64_t)value, bytes));
     else
-        snprintf(text, 64, "%.*f %s", value < 100 ? 3 : 1, value, goal->unit);
+        snprintf(text, 64, "%.*f %s", sweep_decimals(value), value, goal->unit);
     return text;
 }
 
@@ -48,25 +48,58 @@ static void print_others(const struct sweep_table *table, const struct sim_advic
     }
 }
 
+/* How many cells are no answer, and why. */
+static void print_left_out(const struct sweep_table *table, const char *unfit, const char *why)
+{
+    uint32_t cells = 0;
+    for (uint32_t c = 0; c < table->cell_count; c++)
+        cells += strcmp(sweep_unfit(table, c), unfit) == 0;
+    if (cells > 0) printf("; %" PRIu32 " cell%s left out: %s", cells, cells > 1 ? "s" : "", why);
+}
+
+/* Why a combination of conditions has no best cell. */
+static const char *no_answer(const struct sweep_table *table, const struct sim_goal *goal,
+                             uint32_t condition)
+{
+    const char *why = "every cell is refused";
+    for (uint32_t c = 0; c < table->cell_count; c++) {
+        if (sim_advise_condition_of(&table->grid, c) != condition) continue;
+        if (table->cells[c].state != SIM_SWEEP_DONE) continue;
+        if (!sweep_fits(table, c)) why = "nothing fits into a GPU's memory";
+        if (isnan(sweep_number(table, c, goal->key))) return "no cell has a figure for it";
+    }
+    return why;
+}
+
+/* A cell of a combination of conditions, to name them by. */
+static uint32_t cell_of(const struct sweep_table *table, uint32_t condition)
+{
+    uint32_t cell = 0;
+    while (sim_advise_condition_of(&table->grid, cell) != condition) cell++;
+    assert(cell < table->cell_count);
+    return cell;
+}
+
 void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *goal)
 {
     double *values = goal_values(table, goal);
     const uint32_t conditions = sim_advise_conditions(&table->grid);
-    uint32_t before = SIM_NO_CELL, changes = 0;
-    uint32_t too_big = 0;
+    uint32_t before = SIM_NO_CELL, changes = 0, answered = 0;
     char words[256], where[256], value[64];
 
-    for (uint32_t c = 0; c < table->cell_count; c++) too_big += !sweep_fits(table, c);
     printf("\nadvice    for %s, modelled", goal->name);
-    if (too_big > 0)
-        printf("; %" PRIu32 " cell%s left out: the KV cache does not fit", too_big,
-               too_big > 1 ? "s" : "");
+    print_left_out(table, "weights too big", "weights and buffers exceed the GPU's memory");
+    print_left_out(table, "KV too big", "the KV cache does not fit");
     puts(":");
     for (uint32_t condition = 0; condition < conditions; condition++) {
         struct sim_advice advice;
         sim_advise(&table->grid, values, goal, condition, &advice);
-        if (advice.best == SIM_NO_CELL) continue;
-        sweep_words(table, advice.best, true, false, where, sizeof where);
+        sweep_words(table, cell_of(table, condition), true, false, where, sizeof where);
+        if (advice.best == SIM_NO_CELL) {
+            printf("  %s%s%s\n", where, where[0] != '\0' ? ": " : "",
+                   no_answer(table, goal, condition));
+            continue;
+        }
         sweep_words(table, advice.best, false, true, words, sizeof words);
         printf("  %s%s%s: %s%s\n", where, where[0] != '\0' ? ": " : "",
                words[0] != '\0' ? words : "the only choice",
@@ -78,12 +111,11 @@ void sweep_print_advice(const struct sweep_table *table, const struct sim_goal *
             changes++;
         print_others(table, &advice);
         before = advice.best;
+        answered++;
     }
-    if (before == SIM_NO_CELL)
-        printf("  no cell has a figure for %s\n", goal->name);
-    else if (conditions > 1 && changes == 0)
+    if (answered > 1 && changes == 0)
         puts("  the answer is the same throughout");
-    else if (conditions > 1)
+    else if (answered > 1)
         printf("  over these conditions the answer changes %" PRIu32 " time%s\n", changes,
                changes == 1 ? "" : "s");
     free(values);
@@ -105,6 +137,7 @@ json_t *sweep_advice_json(const struct sweep_table *table, const struct sim_goal
         json_object_set_new(json, "others", others);
         if (advice.best == SIM_NO_CELL) {
             json_object_set_new(json, "best", json_null());
+            json_object_set_new(json, "why", json_string(no_answer(table, goal, condition)));
             continue;
         }
         json_object_set_new(json, "best", json_integer(advice.best));

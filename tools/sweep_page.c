@@ -48,7 +48,7 @@ static void put_cell(struct trace_html *html, const struct sweep_table *table, u
         else
             trace_html_bytes_cell(html, (uint64_t)value);
     }
-    trace_html_put(html, "<td>%s</td></tr>\n", sweep_fits(table, cell) ? "" : "KV too big");
+    trace_html_put(html, "<td>%s</td></tr>\n", sweep_unfit(table, cell));
 }
 
 static void put_cells(struct trace_html *html, const struct sweep_table *table)

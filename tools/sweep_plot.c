@@ -29,6 +29,17 @@ static bool is_numeric(const struct sim_sweep_axis *axis)
     return axis->count >= 2;
 }
 
+/* Do the axis's values, all above 0, span so much that a straight axis would crowd the small? */
+static bool is_wide(const struct sim_sweep_axis *axis)
+{
+    double low = HUGE_VAL, high = 0;
+    for (uint32_t v = 0; v < axis->count; v++) {
+        low = fmin(low, strtod(axis->values[v], NULL));
+        high = fmax(high, strtod(axis->values[v], NULL));
+    }
+    return low > 0 && high >= 4 * low;
+}
+
 /* Lines of a plot are numbered by the other axes' values; the number of a cell's line. */
 static uint32_t series_of(const struct sweep_table *table, uint32_t cell, uint32_t axis)
 {
@@ -53,7 +64,8 @@ static void put_words(FILE *gnuplot, const struct sweep_table *table, uint32_t c
     if (!any) fputs(table->grid.base.model, gnuplot);
 }
 
-/* Data blocks $s0, $s1, ... of the first lines; returns how many have a point. */
+/* Data blocks $s0, $s1, ... of the first lines, of cells that fit; returns how many have a point.
+ */
 static uint32_t put_series(FILE *gnuplot, const struct sweep_table *table, uint32_t axis,
                            const char *key, uint32_t first_cell[SERIES_MAX])
 {
@@ -64,7 +76,7 @@ static uint32_t put_series(FILE *gnuplot, const struct sweep_table *table, uint3
         uint32_t points = 0;
         for (uint32_t c = 0; c < table->cell_count; c++) {
             const double value = sweep_number(table, c, key);
-            if (series_of(table, c, axis) != s || isnan(value)) continue;
+            if (series_of(table, c, axis) != s || isnan(value) || !sweep_fits(table, c)) continue;
             if (points++ == 0) {
                 first_cell[drawn] = c;
                 fprintf(gnuplot, "$s%" PRIu32 " << EOD\n", drawn);
@@ -78,6 +90,43 @@ static uint32_t put_series(FILE *gnuplot, const struct sweep_table *table, uint3
     return drawn;
 }
 
+/* Data block $unfit: what does not fit into the GPUs' memory, drawn apart. False: all does. */
+static bool put_unfit(FILE *gnuplot, const struct sweep_table *table, uint32_t axis,
+                      const char *key)
+{
+    bool any = false;
+
+    for (uint32_t c = 0; c < table->cell_count; c++) {
+        const double value = sweep_number(table, c, key);
+        if (isnan(value) || sweep_fits(table, c)) continue;
+        if (!any) fputs("$unfit << EOD\n", gnuplot);
+        fprintf(gnuplot, "%s %.10g\n", sweep_value(table, c, axis), value);
+        any = true;
+    }
+    if (any) fputs("EOD\n", gnuplot);
+    return any;
+}
+
+/* Ticks where the cells stand, and room at both ends. */
+static void put_ticks(FILE *gnuplot, const struct sim_sweep_axis *axis, bool wide)
+{
+    double low = HUGE_VAL, high = 0;
+
+    fputs("set xtics (", gnuplot);
+    for (uint32_t v = 0; v < axis->count; v++) {
+        const double at = strtod(axis->values[v], NULL);
+        fprintf(gnuplot, "%s\"%s\" %.0f", v > 0 ? ", " : "", axis->values[v], at);
+        low = fmin(low, at);
+        high = fmax(high, at);
+    }
+    assert(low < high);
+    if (wide)
+        fprintf(gnuplot, ")\nset xrange [%g:%g]\n", low * 0.9, high * 1.1);
+    else
+        fprintf(gnuplot, ")\nset xrange [%g:%g]\n", low - (high - low) / 20,
+                high + (high - low) / 20);
+}
+
 static void put_plot(FILE *gnuplot, const struct sweep_table *table, uint32_t axis,
                      const struct figure *figure)
 {
@@ -85,23 +134,32 @@ static void put_plot(FILE *gnuplot, const struct sweep_table *table, uint32_t ax
         {"svg size 900,520 dynamic font 'sans,13' background '#ffffff'", "svg"},
         {"png size 1100,640", "png"}};
     const char *option = table->grid.axes[axis].option;
-    const bool wide = strcmp(option, "tokens") == 0; /* Doubled from value to value. */
+    const bool wide = is_wide(&table->grid.axes[axis]);
     uint32_t cells[SERIES_MAX];
     const uint32_t drawn = put_series(gnuplot, table, axis, figure->key, cells);
+    const bool unfit = put_unfit(gnuplot, table, axis, figure->key);
 
-    if (drawn == 0) return;
+    if (drawn == 0 && !unfit) return;
+    put_ticks(gnuplot, &table->grid.axes[axis], wide);
     fprintf(gnuplot,
-            "set xlabel \"%s\" offset 0,0.7\nset ylabel \"%s\"\nset key outside below\nset grid\n"
+            "set xlabel \"%s\" offset 0,0.3\nset ylabel \"%s\"\nset key outside below maxcols "
+            "2\nset grid\n"
             "set style data linespoints\n%s\nset yrange [0:*]\n",
             option, figure->label, wide ? "set logscale x 2" : "unset logscale x");
     for (size_t t = 0; t < 2; t++) {
         fprintf(gnuplot, "set terminal %s\nset output \"%s-%s.%s\"\nplot", terminals[t][0], option,
                 figure->key, terminals[t][1]);
         for (uint32_t s = 0; s < drawn; s++) {
-            fprintf(gnuplot, "%s $s%" PRIu32 " using 1:2 title \"", s > 0 ? "," : "", s);
+            fprintf(gnuplot, "%s $s%" PRIu32 " using 1:2 smooth unique title \"", s > 0 ? "," : "",
+                    s);
             put_words(gnuplot, table, cells[s], axis);
-            fputs("\" noenhanced lw 2", gnuplot);
+            fputs("\" with linespoints noenhanced lw 2", gnuplot);
         }
+        if (unfit)
+            fprintf(gnuplot,
+                    "%s $unfit using 1:2 with points pointtype 2 linecolor rgb '#888888' title "
+                    "\"does not fit into the GPU's memory\" noenhanced",
+                    drawn > 0 ? "," : "");
         fputs("\nunset output\n", gnuplot);
     }
 }

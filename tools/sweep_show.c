@@ -26,6 +26,14 @@ bool sweep_fits(const struct sweep_table *table, uint32_t cell)
     return !json_is_false(json_object_get(table->cells[cell].summary, "fits"));
 }
 
+const char *sweep_unfit(const struct sweep_table *table, uint32_t cell)
+{
+    if (sweep_fits(table, cell)) return "";
+    return json_is_false(json_object_get(table->cells[cell].summary, "weights_fit"))
+               ? "weights too big"
+               : "KV too big";
+}
+
 const char *sweep_words(const struct sweep_table *table, uint32_t cell, bool conditions,
                         bool choices, char *text, size_t text_len)
 {
@@ -67,6 +75,11 @@ static bool any_number(const struct sweep_table *table, const char *key)
     return false;
 }
 
+int sweep_decimals(double value)
+{
+    return value < 1 ? 4 : value < 10 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0;
+}
+
 static void print_number(struct table *rows, const struct column *column, double value)
 {
     char text[16];
@@ -75,7 +88,7 @@ static void print_number(struct table *rows, const struct column *column, double
     else if (column->bytes)
         table_cell(rows, "%s", table_bytes((uint64_t)value, text));
     else
-        table_cell(rows, "%.*f", value / column->divisor < 100 ? 2 : 0, value / column->divisor);
+        table_cell(rows, "%.*f", sweep_decimals(value / column->divisor), value / column->divisor);
 }
 
 static void print_rows(const struct sweep_table *table)
@@ -104,7 +117,7 @@ static void print_rows(const struct sweep_table *table)
         for (int i = 0; i < COLUMN_COUNT; i++)
             if (shown[i]) print_number(rows, &COLUMNS[i], sweep_number(table, c, COLUMNS[i].key));
         if (cell->state == SIM_SWEEP_DONE)
-            table_cell(rows, "%s%s", sweep_fits(table, c) ? "" : "KV too big",
+            table_cell(rows, "%s%s", sweep_unfit(table, c),
                        !cell->reused          ? ""
                        : sweep_fits(table, c) ? "kept"
                                               : ", kept");
