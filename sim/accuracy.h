@@ -18,7 +18,7 @@ struct sim_accuracy_errors {
 };
 
 struct sim_accuracy_group {
-    char machine[96], mode[8], op[24], grade[4];
+    char machine[96], mode[8], op[24], grade[16];
     uint32_t ep; /* 0 = all. */
     size_t rows;
     size_t within; /* Rows within a factor of 1.5. */

@@ -46,7 +46,7 @@ static const struct column columns[] = {
     COLUMN("hidden", hidden, CELL_NUMBER, CALIBRATE | EXPERT, 0),
     COLUMN("topk", topk, CELL_NUMBER, CALIBRATE | EXPERT, 0),
     COLUMN("experts", experts, CELL_NUMBER, CALIBRATE | EXPERT, 0),
-    COLUMN("comm_sms", sms, CELL_NUMBER, CALIBRATE, CALIBRATE),
+    COLUMN("comm_sms", sms, CELL_NUMBER, 0, CALIBRATE),
     COLUMN("capacity", capacity, CELL_NUMBER, 0, ALL),
     COLUMN("kernel", kernel, CELL_TEXT, EXPERT | ATTENTION, 0),
     COLUMN("layout", layout, CELL_TEXT, EXPERT, 0),
@@ -70,17 +70,23 @@ struct reader {
     size_t err_len;
 };
 
-static int refuse(const struct reader *reader, const char *column, const char *value,
-                  const char *allowed)
+static int refuse_cell(const char *path, uint32_t line, const char *column, const char *value,
+                       const char *allowed, char *err, size_t err_len)
 {
     char shown[48];
     size_t i = 0;
     for (; value[i] != '\0' && i + 1 < sizeof shown; i++)
         shown[i] = isprint((unsigned char)value[i]) ? value[i] : '?';
     shown[i] = '\0';
-    snprintf(reader->err, reader->err_len, "%.256s:%" PRIu32 ": %s: '%s': %s", reader->path,
-             reader->line, column, shown, allowed);
+    snprintf(err, err_len, "%.256s:%" PRIu32 ": %s: '%s': %s", path, line, column, shown, allowed);
     return -1;
+}
+
+static int refuse(const struct reader *reader, const char *column, const char *value,
+                  const char *allowed)
+{
+    return refuse_cell(reader->path, reader->line, column, value, allowed, reader->err,
+                       reader->err_len);
 }
 
 /* The next line in cells: 1, 0 at the end of the file, -1 with err. Quotes as in RFC 4180,
@@ -240,6 +246,7 @@ static int read_rows(struct reader *reader, struct sim_measured *measured)
         struct sim_measured_row *row = &measured->rows[measured->count];
         memset(row, 0, sizeof *row);
         row->line = reader->line;
+        row->path = reader->path;
         for (uint32_t i = 0; i < width; i++)
             if (reader->meaning[i] &&
                 store(reader, reader->meaning[i], reader->cell[i], measured->kind, row) != 0)
@@ -290,11 +297,25 @@ void sim_measured_free(struct sim_measured *measured)
     memset(measured, 0, sizeof *measured);
 }
 
-int sim_measured_refuse(const struct sim_measured_row *row, const char *why, char *err,
-                        size_t err_len)
+int sim_measured_refuse(const struct sim_measured_row *row, const char *column, const char *allowed,
+                        char *err, size_t err_len)
 {
-    snprintf(err, err_len, "row %s (line %" PRIu32 "): %s", row->id, row->line, why);
-    return -1;
+    char number[16] = "";
+    const char *value = number;
+    size_t c = 0;
+    uint32_t small;
+
+    while (c < COLUMNS && strcmp(columns[c].name, column) != 0) c++;
+    assert(c < COLUMNS && columns[c].type != CELL_US);
+    const char *at = (const char *)row + columns[c].offset;
+    if (columns[c].type == CELL_TEXT) {
+        value = at;
+    } else {
+        memcpy(&small, at, sizeof small);
+        if (small > 0 || columns[c].empty == 0) snprintf(number, sizeof number, "%" PRIu32, small);
+    }
+    return refuse_cell(row->path ? row->path : row->id, row->line, column, value, allowed, err,
+                       err_len);
 }
 
 const char *sim_measured_kind_name(enum sim_measured_kind kind)

@@ -132,6 +132,12 @@ static bool machine_is_whole(const struct sim_exchange *exchange, char *err, siz
                  exchange->machine->name, fields[i].name);
         return false;
     }
+    if (exchange->traffic->nvlink && exchange->machine->nvlink_goodput_bytes_per_s < 1000000) {
+        snprintf(err, err_len,
+                 "machine %s: nvlink_goodput_bytes_per_s: at least 1000000 in normal mode",
+                 exchange->machine->name);
+        return false;
+    }
     return true;
 }
 

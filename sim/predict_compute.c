@@ -24,20 +24,28 @@ enum {
 };
 #define PS_PER_S UINT64_C(1000000000000)
 
-static int check_experts(const struct sim_measured_row *row, char *err, size_t err_len)
+/* NULL, or the column at fault and in *allowed what may stand there. */
+static const char *wrong_column(const struct sim_measured_row *row, const char **allowed)
 {
-    if (row->ep < 1 || row->experts < row->ep || row->experts > SIM_EXPERTS_MAX ||
-        row->experts % row->ep != 0)
-        return sim_measured_refuse(row, "experts: a multiple of ep, at most 4096", err, err_len);
-    if (row->hidden < 128 || row->hidden > 65536 || row->moe_inter < 1 || row->moe_inter > 65536)
-        return sim_measured_refuse(row, "hidden and moe_inter: 128 and 1 up to 65536", err,
-                                   err_len);
-    if (row->tokens < 1 || row->tokens > 1 << 20 || row->topk < 1 || row->topk > row->experts)
-        return sim_measured_refuse(row, "tokens_per_rank: 1 to 1048576; topk: 1 to experts", err,
-                                   err_len);
+    *allowed = "a multiple of ep up to 4096";
+    if (row->ep < 1 || row->ep > SIM_EXPERTS_MAX) {
+        *allowed = "1 to 4096";
+        return "ep";
+    }
+    if (row->experts < row->ep || row->experts > SIM_EXPERTS_MAX || row->experts % row->ep != 0)
+        return "experts";
+    *allowed = "128 to 65536";
+    if (row->hidden < 128 || row->hidden > 65536) return "hidden";
+    *allowed = "1 to 65536";
+    if (row->moe_inter < 1 || row->moe_inter > 65536) return "moe_inter";
+    *allowed = "1 to 1048576";
+    if (row->tokens < 1 || row->tokens > 1 << 20) return "tokens_per_rank";
+    *allowed = "1 to experts";
+    if (row->topk < 1 || row->topk > row->experts) return "topk";
+    *allowed = "masked or contiguous";
     if (strcmp(row->layout, "masked") != 0 && strcmp(row->layout, "contiguous") != 0)
-        return sim_measured_refuse(row, "layout: masked or contiguous", err, err_len);
-    return 0;
+        return "layout";
+    return NULL;
 }
 
 /* "power_law_1.2" -> 1.2; 0 for uniform, -1 for anything else. */
@@ -129,9 +137,11 @@ static int predict_experts(const struct fabric_machine *machine, const struct si
     const float alpha = exponent_of(row->routing);
     const uint32_t local = row->experts / (row->ep > 0 ? row->ep : 1);
     const uint32_t draws = alpha > 0.0f ? DRAWS : 1;
-    if (check_experts(row, err, err_len) != 0) return -1;
+    const char *allowed, *column = wrong_column(row, &allowed);
+    if (column) return sim_measured_refuse(row, column, allowed, err, err_len);
     if (alpha < 0.0f)
-        return sim_measured_refuse(row, "routing: uniform or power_law_A", err, err_len);
+        return sim_measured_refuse(row, "routing", "uniform, or power_law_A with A from 0.01 to 10",
+                                   err, err_len);
     *ps = 0;
     for (uint32_t d = 0; d < draws; d++) {
         if (alpha > 0.0f)
@@ -169,11 +179,12 @@ static int predict_attention(const struct fabric_machine *machine, bool table,
     struct sim_model model;
     struct sim_work projection, core;
     if (strncmp(row->kernel, "mla", 3) != 0)
-        return sim_measured_refuse(row, "kernel: mla_... is the only attention known", err,
+        return sim_measured_refuse(row, "kernel", "mla_...: the only attention known", err,
                                    err_len);
-    if (row->heads < 1 || row->heads > MLA_HEADS || row->batch < 1 || row->batch > 1 << 20)
-        return sim_measured_refuse(row, "heads: 1 to 128; batch_per_rank: 1 to 1048576", err,
-                                   err_len);
+    if (row->heads < 1 || row->heads > MLA_HEADS)
+        return sim_measured_refuse(row, "heads", "1 to 128", err, err_len);
+    if (row->batch < 1 || row->batch > 1 << 20)
+        return sim_measured_refuse(row, "batch_per_rank", "1 to 1048576", err, err_len);
     if (sim_model_load("deepseek-v3", &model, err, err_len) != 0) return -1;
     if (row->heads != MLA_HEADS) narrow(&model, row->heads);
     const struct sim_attention attention = {.requests = row->batch,

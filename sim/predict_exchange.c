@@ -14,7 +14,7 @@
 #include "sim/threads.h"
 #include "sim/traffic.h"
 
-enum { SEED = 1, DRAWS_MAX = 8, DRAWN_TOKENS = 2048, RANKS_MAX = 1024 };
+enum { SEED = 1, DRAWS_MAX = 8, DRAWN_TOKENS = 2048, RANKS_MAX = SIM_PREDICT_RANKS_MAX };
 #define HOOK_PAUSE_PS UINT64_C(1000000000) /* Between send and receive halves: all has landed. */
 
 enum part { PART_WHOLE, PART_SEND, PART_RECV, PART_NOTIFY, PARTS };
@@ -39,30 +39,17 @@ struct job {
     size_t err_len;
 };
 
-static int parse_op(const struct sim_measured_row *row, struct question *question, enum part *part)
+/* Of a row that sim_predict_check has let through. */
+static void parse_op(const struct sim_measured_row *row, struct question *question, enum part *part)
 {
-    static const char *const suffixes[PARTS] = {"", "_send", "_recv", "_notify"};
-    const char *rest;
+    const char *half = strchr(row->op, '_');
     question->normal = strcmp(row->mode, "normal") == 0;
-    if (!question->normal && strcmp(row->mode, "ll") != 0) return -1;
-    if (strncmp(row->op, "dispatch", 8) == 0) {
-        question->direction = SIM_DISPATCH;
-        rest = row->op + 8;
-    } else if (strncmp(row->op, "combine", 7) == 0) {
-        question->direction = SIM_COMBINE;
-        rest = row->op + 7;
-    } else {
-        return -1;
-    }
-    for (int p = 0; p < PARTS; p++) {
-        if (strcmp(rest, suffixes[p]) != 0) continue;
-        *part = (enum part)p;
-        question->hook = p == PART_SEND || p == PART_RECV;
-        return question->hook && question->normal      ? -1
-               : p == PART_NOTIFY && !question->normal ? -1
-                                                       : 0;
-    }
-    return -1;
+    question->direction = row->op[0] == 'd' ? SIM_DISPATCH : SIM_COMBINE;
+    *part = PART_WHOLE;
+    if (half) *part = half[1] == 's' ? PART_SEND : half[1] == 'r' ? PART_RECV : PART_NOTIFY;
+    question->hook = *part == PART_SEND || *part == PART_RECV;
+    assert(!question->normal || !question->hook);
+    assert(question->normal || *part != PART_NOTIFY);
 }
 
 static bool same(const struct question *a, const struct question *b)
@@ -73,27 +60,6 @@ static bool same(const struct question *a, const struct question *b)
            x->gpus_per_node == y->gpus_per_node && x->tokens == y->tokens &&
            x->hidden == y->hidden && x->topk == y->topk && x->experts == y->experts &&
            x->sms == y->sms && x->capacity == y->capacity && strcmp(x->dtype, y->dtype) == 0;
-}
-
-static int check_row(const struct sim_measured_row *row, const char **why)
-{
-    *why = NULL;
-    if (row->ep < 1 || row->ep > RANKS_MAX)
-        *why = "ep: 1 to 1024";
-    else if (row->gpus_per_node < 1)
-        *why = "gpus_per_node: at least 1";
-    else if (row->experts < row->ep || row->experts > SIM_EXPERTS_MAX ||
-             row->experts % row->ep != 0)
-        *why = "experts: a multiple of ep, at most 4096";
-    else if (row->topk < 1 || row->topk > REF_TOPK_MAX || row->topk > row->experts)
-        *why = "topk: 1 to 32, at most experts";
-    else if (row->hidden < 128 || row->hidden % 128 != 0 || row->hidden > 65536)
-        *why = "hidden: a multiple of 128 up to 65536";
-    else if (row->tokens > 65536)
-        *why = "tokens_per_rank: at most 65536";
-    else if (strcmp(row->dtype, "fp8") != 0 && strcmp(row->dtype, "bf16") != 0)
-        *why = "dispatch_dtype: fp8 or bf16";
-    return *why ? -1 : 0;
 }
 
 /* ---- one simulation ---- */
@@ -298,16 +264,12 @@ int sim_predict_exchange(const struct sim_measured *measured,
     for (size_t i = 0; i < rows; i++) {
         const struct sim_measured_row *row = &measured->rows[i];
         struct question question = {.row = row};
-        const char *why = "mode and op: ll or normal; dispatch or combine, with _send or _recv "
-                          "(ll), _notify (normal)";
         if (options->wanted && !options->wanted[i]) continue;
         assert(machines[i] != NULL);
         question.machine = machines[i];
         if (options->chunks) memcpy(question.chunks, options->chunks[i], sizeof question.chunks);
-        if (parse_op(row, &question, &part[i]) != 0 || check_row(row, &why) != 0) {
-            sim_measured_refuse(row, why, err, err_len);
-            goto free_all;
-        }
+        if (sim_predict_check(row, machines[i], err, err_len) != 0) goto free_all;
+        parse_op(row, &question, &part[i]);
         size_t q = 0;
         while (q < job.count && !same(&questions[q], &question)) q++;
         if (q == job.count) questions[job.count++] = question;

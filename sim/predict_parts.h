@@ -6,6 +6,15 @@
 #include <stdint.h>
 #include "sim/predict.h"
 
+enum { SIM_PREDICT_RANKS_MAX = 1024 };
+
+/* Can the model answer this row of dispatch or combine on that machine? 0, or -1 with a line that
+ * names file, line, column, value and what is allowed. Only what contradicts itself, what the
+ * machine does not have or what is too large to simulate is refused: a shape that no shipped kernel
+ * has is answered. */
+int sim_predict_check(const struct sim_measured_row *row, const struct fabric_machine *machine,
+                      char *err, size_t err_len);
+
 /* As sim_predict, row i on machines[i] whatever options->machines says. Kinds: calibrate. */
 int sim_predict_exchange(const struct sim_measured *measured,
                          const struct sim_predict_options *options,

@@ -270,6 +270,7 @@ START_TEST(published_times_lie_within_a_third)
         strcpy(rows[i].dtype, "fp8");
         rows[i].ep = published[i / 2].ep;
         rows[i].gpus_per_node = 8;
+        rows[i].nodes = rows[i].ep / 8;
         rows[i].tokens = 128;
         rows[i].hidden = 7168;
         rows[i].topk = 8;
