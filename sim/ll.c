@@ -119,8 +119,8 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     (void)engine;
     switch ((enum ll_event)event->kind) {
     case LL_PUBLISH: publish(ll, event->target, event->time_ps); return;
-    case LL_NIC: ll_network_leave(ll, event->target, event->time_ps); return;
-    case LL_LATE: ll_network_arrive(ll, event->target, event->time_ps); return;
+    case LL_TURN: ll_network_turn(ll, event->target, event->time_ps); return;
+    case LL_NIC: ll_network_arrive(ll, event->target, event->time_ps); return;
     case LL_CREDIT: ll_network_credit(ll, event->target, event->time_ps); return;
     case LL_START:
     case LL_TOKEN:
@@ -203,7 +203,7 @@ static size_t lay_out(struct ll *ll, char *base)
     const size_t messages = (size_t)ll->message_count;
     const size_t jobs = (size_t)ll->ranks * ll->jobs_max;
     const bool dispatch = ll->direction == SIM_DISPATCH;
-    size_t at = 0;
+    size_t at = 0, most_sent = 0;
     ll->rank = (struct ll_rank *)part(base, &at, ll->ranks, sizeof *ll->rank);
     ll->block = (struct ll_block *)part(base, &at, jobs, sizeof *ll->block);
     ll->group = (struct ll_group *)part(base, &at, groups, sizeof *ll->group);
@@ -226,8 +226,14 @@ static size_t lay_out(struct ll *ll, char *base)
             (struct ll_flag *)part(base, &at, ll->experts, sizeof *rank->flag);
         rank->train = rank->train_end =
             (struct ll_train *)part(base, &at, received, sizeof *rank->train);
+        if (sent > most_sent) most_sent = sent;
         if (received > ll->trains_most) ll->trains_most = (uint32_t)received;
     }
+    ll->told = (struct ll_told *)part(base, &at, most_sent + ll->experts, sizeof *ll->told);
+    ll->queue.next = (uint32_t *)part(base, &at, most_sent + ll->experts, sizeof(uint32_t));
+    ll->queue.first = (uint32_t *)part(base, &at, ll->ranks, sizeof(uint32_t));
+    ll->queue.last = (uint32_t *)part(base, &at, ll->ranks, sizeof(uint32_t));
+    ll->queue.ranks = ll->ranks;
     ll->turns = (struct ll_turn *)part(base, &at, 2 * (size_t)ll->trains_most, sizeof *ll->turns);
     ll->jobs = (struct fabric_share_job *)part(base, &at, 2 * jobs, sizeof *ll->jobs);
     ll->job_ps = (uint64_t *)part(base, &at, ll->jobs_max, sizeof *ll->job_ps);

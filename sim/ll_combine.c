@@ -157,7 +157,7 @@ void ll_combine_event(struct ll *ll, const struct sim_event *event)
     case LL_TOKEN:
     case LL_PUBLISH:
     case LL_NIC:
-    case LL_LATE:
+    case LL_TURN:
     case LL_CREDIT:
     default: assert(!"an event of combine");
     }

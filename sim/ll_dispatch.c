@@ -198,7 +198,7 @@ void ll_dispatch_event(struct ll *ll, const struct sim_event *event)
     case LL_WAVE:
     case LL_PUBLISH:
     case LL_NIC:
-    case LL_LATE:
+    case LL_TURN:
     case LL_CREDIT:
     default: assert(!"an event of dispatch");
     }

@@ -11,8 +11,14 @@
 #include "fabric/network.h"
 #include "sim/ll_state.h"
 
-struct list { /* A chain through next_post or of trains. */
+struct list { /* A chain through next_post. */
     uint32_t head, tail;
+};
+
+struct sender {            /* A rank's NIC. */
+    struct ll_queue queue; /* Trains that it was told of. */
+    uint32_t first, last;  /* Trains whose doorbells are on their way; a chain through the same. */
+    bool turning;          /* It has an LL_TURN to come. */
 };
 
 /* What one doorbell told of, in the order of doorbells of all ranks. */
@@ -23,7 +29,6 @@ struct train {
     uint32_t group;
     uint32_t first_slot;
     uint32_t rows;
-    uint32_t next; /* Of its sending NIC. */
     bool flag;
 };
 
@@ -38,7 +43,9 @@ struct queue_pair {       /* Of a group. */
 struct ll_network {
     struct fabric_network fabric;
     struct queue_pair *qp; /* [groups] */
-    struct list *nic;      /* [ranks]: trains rung and not at the far NIC. */
+    struct sender *sender; /* [ranks] */
+    uint32_t *next_train;  /* [trains] */
+    uint32_t *ends;        /* [2][ranks][ranks], of queues. */
     uint32_t *next_post;   /* [messages + groups], flags behind messages. */
     struct train *train;   /* A doorbell tells of a message at least, or of a flag. */
     uint32_t train_count, train_max;
@@ -76,13 +83,17 @@ struct ll_network *ll_network_open(const struct ll *ll, char *err, size_t err_le
     struct ll_network *network = (struct ll_network *)calloc(1, sizeof *network);
     if (network) {
         network->qp = (struct queue_pair *)malloc(groups * sizeof *network->qp);
-        network->nic = (struct list *)malloc(ll->ranks * sizeof *network->nic);
+        network->sender = (struct sender *)calloc(ll->ranks, sizeof *network->sender);
+        network->ends =
+            (uint32_t *)malloc(2 * (size_t)ll->ranks * ll->ranks * sizeof *network->ends);
         network->next_post =
             (uint32_t *)malloc((ll->message_count + groups) * sizeof *network->next_post);
         network->train_max = (uint32_t)(ll->message_count + groups);
         network->train = (struct train *)malloc(network->train_max * sizeof *network->train);
+        network->next_train = (uint32_t *)malloc(network->train_max * sizeof *network->next_train);
     }
-    if (!network || !network->qp || !network->nic || !network->next_post || !network->train) {
+    if (!network || !network->qp || !network->sender || !network->ends || !network->next_post ||
+        !network->train || !network->next_train) {
         snprintf(err, err_len, "fabric of %u ranks: out of memory", ll->ranks);
         goto close_network;
     }
@@ -94,7 +105,15 @@ struct ll_network *ll_network_open(const struct ll *ll, char *err, size_t err_le
     for (size_t g = 0; g < groups; g++)
         network->qp[g] = (struct queue_pair){.stalled = {LL_NONE, LL_NONE},
                                              .is_short = is_short(ll, ll->group[g].rows)};
-    for (uint32_t r = 0; r < ll->ranks; r++) network->nic[r] = (struct list){LL_NONE, LL_NONE};
+    for (uint32_t r = 0; r < ll->ranks; r++) {
+        struct ll_queue *queue = &network->sender[r].queue;
+        *queue = (struct ll_queue){.first = network->ends + 2 * (size_t)r * ll->ranks,
+                                   .last = network->ends + (2 * (size_t)r + 1) * ll->ranks,
+                                   .next = network->next_train,
+                                   .ranks = ll->ranks};
+        ll_queue_clear(queue, r);
+        network->sender[r].first = network->sender[r].last = LL_NONE;
+    }
     return network;
 close_network:
     ll_network_close(network);
@@ -106,7 +125,9 @@ void ll_network_close(struct ll_network *network)
     if (!network) return;
     fabric_network_close(&network->fabric);
     free(network->qp);
-    free(network->nic);
+    free(network->sender);
+    free(network->ends);
+    free(network->next_train);
     free(network->next_post);
     free(network->train);
     free(network);
@@ -152,11 +173,10 @@ static void hold(struct ll *ll, uint32_t rank, const struct train *train)
     if (hold_ps > ready_ps) nic->wire_free_ps = hold_ps;
 }
 
-/* Work off the first train at the sending NIC and look when it reaches the far one. */
-static void send_first(struct ll *ll, uint32_t rank)
+/* Work off a train at the sending NIC and look when it reaches the far one. */
+static void send(struct ll *ll, uint32_t rank, uint32_t index)
 {
     struct ll_rank *r = &ll->rank[rank];
-    const uint32_t index = ll->network->nic[rank].head;
     struct train *train = &ll->network->train[index];
     struct sim_resource_use *use = &r->use[LL_NIC_OUT];
     uint64_t *depart_ps = ll->slot_depart_ps + train->first_slot;
@@ -185,7 +205,34 @@ static void send_first(struct ll *ll, uint32_t rank)
     use->bytes += train->rows * ll->row_bytes;
     use->busy_ps += train->rows * ll->row_nic_ps;
     ll_waited(use, first_ps - rung_ps);
-    sim_engine_schedule(ll->engine, first_ps + ll->machine->nic_flight_ps, LL_NIC, rank, 0);
+    sim_engine_schedule(ll->engine, train->arrive_ps, LL_NIC, index, 0);
+}
+
+/* The NIC takes its next train when its wire is free and it was told of one. */
+static void await_turn(struct ll *ll, uint32_t rank)
+{
+    const struct ll_network *network = ll->network;
+    struct sender *sender = &ll->network->sender[rank];
+    uint64_t turn_ps = ll->rank[rank].nic_out.wire_free_ps;
+    if (sender->queue.waiting == 0 && sender->first == LL_NONE) return;
+    if (sender->queue.waiting == 0)
+        turn_ps = ll_later(turn_ps, network->train[sender->first].at_ps);
+    sender->turning = true;
+    sim_engine_schedule(ll->engine, turn_ps, LL_TURN, rank, 0);
+}
+
+void ll_network_turn(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    const struct ll_network *network = ll->network;
+    struct sender *sender = &ll->network->sender[rank];
+    while (sender->first != LL_NONE && network->train[sender->first].at_ps <= now_ps) {
+        const uint32_t heard = sender->first;
+        sender->first = network->next_train[heard];
+        ll_queue_push(&sender->queue, ll->group[network->train[heard].group].peer, heard);
+    }
+    send(ll, rank, ll_queue_pop(&sender->queue));
+    sender->turning = false;
+    await_turn(ll, rank);
 }
 
 /* Tell the NIC of everything that waits on the queue pair, and of the flag behind it. */
@@ -194,7 +241,7 @@ static void ring(struct ll *ll, uint32_t group, bool flag, uint64_t now_ps)
     struct ll_network *network = ll->network;
     const struct ll_group *g = &ll->group[group];
     struct queue_pair *qp = &network->qp[group];
-    struct list *nic = &network->nic[g->rank];
+    struct sender *sender = &network->sender[g->rank];
     if (g->posted == qp->rung && !flag) return;
     assert(network->train_count < network->train_max);
     const uint32_t index = network->train_count++;
@@ -203,13 +250,12 @@ static void ring(struct ll *ll, uint32_t group, bool flag, uint64_t now_ps)
                        .group = group,
                        .first_slot = g->first_slot + qp->rung,
                        .rows = g->posted - qp->rung,
-                       .next = LL_NONE,
                        .flag = flag};
     qp->rung = g->posted;
-    const bool idle = nic->head == LL_NONE;
-    *(idle ? &nic->head : &network->train[nic->tail].next) = index;
-    nic->tail = index;
-    if (idle) send_first(ll, g->rank);
+    network->next_train[index] = LL_NONE;
+    *(sender->first == LL_NONE ? &sender->first : &network->next_train[sender->last]) = index;
+    sender->last = index;
+    if (!sender->turning) await_turn(ll, g->rank);
 }
 
 /* Take a slot of the ring for an entry, or let it wait for one. The real kernel does not look;
@@ -284,10 +330,7 @@ void ll_network_arrive(struct ll *ll, uint32_t index, uint64_t now_ps)
     uint64_t *land_ps = ll->slot_land_ps + train->first_slot;
     const uint64_t free_ps = to->nic_in.wire_free_ps;
 
-    if (train->arrive_ps > now_ps) {
-        sim_engine_schedule(ll->engine, train->arrive_ps, LL_LATE, index, 0);
-        return;
-    }
+    assert(train->arrive_ps == now_ps);
     for (uint32_t i = 0; i < train->rows; i++) {
         let_bursts_pass(ll, g->peer, false, land_ps[i]);
         (void)ll_nic_pass(&to->nic_in, ll->machine->nic_message_ps, ll->row_nic_ps, land_ps[i]);
@@ -303,14 +346,4 @@ void ll_network_arrive(struct ll *ll, uint32_t index, uint64_t now_ps)
     const uint64_t seen_ps = ll_nic_pass(&to->nic_in, ll->costs->nic_flag_ps, 0, train->flag_ps);
     if (credits) sim_engine_schedule(ll->engine, seen_ps + flight_ps, LL_CREDIT, train->group, 0);
     ll_flag_landed(ll, g->rank, g->peer, g->rows, seen_ps);
-}
-
-void ll_network_leave(struct ll *ll, uint32_t rank, uint64_t now_ps)
-{
-    struct list *nic = &ll->network->nic[rank];
-    const uint32_t first = nic->head;
-    assert(first != LL_NONE);
-    ll_network_arrive(ll, first, now_ps);
-    nic->head = ll->network->train[first].next;
-    if (nic->head != LL_NONE) send_first(ll, rank);
 }

@@ -7,7 +7,7 @@
  *
  * Nothing that a rank sends depends on what others send, unless a queue pair is short or the
  * fabric has a say (sim/ll_network.c, by events). So doorbells are only noted here, and all
- * trains pass at the end: rank by rank through the sending NICs in order of doorbells, then
+ * trains pass at the end: rank by rank through the sending NICs (in turn, sim/ll_queue.h), then
  * through the receiving ones. */
 #include <assert.h>
 
@@ -106,40 +106,64 @@ static uint64_t flag_turn_ps(const struct ll *ll, uint64_t engine_ps, uint64_t f
                     turn_ps(ll, engine_ps, first_ps, rows - 1) + ll->row_nic_ps);
 }
 
-/* All that a rank's NIC sends, doorbell by doorbell. */
+/* Everything a rank's NIC was told of, in order: how much. */
+static uint32_t tell(struct ll *ll, const struct ll_rank *r)
+{
+    const struct ll_rung *rung = r->rung;
+    const struct ll_flag *flag = r->flag;
+    uint32_t count = 0;
+    while (rung < r->rung_end || flag < r->flag_end) {
+        const bool last = rung == r->rung_end || (flag < r->flag_end && flag->at_ps < rung->at_ps);
+        ll->told[count++] =
+            last ? (struct ll_told){flag->at_ps, flag->group, 0, true}
+                 : (struct ll_told){rung->at_ps, rung->group, rung->first_slot, false};
+        flag += last;
+        rung += !last;
+    }
+    return count;
+}
+
+static void pass(struct ll *ll, uint32_t rank, struct ll_nic *nic, const struct ll_told *told,
+                 struct waits *waits)
+{
+    const uint64_t message_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
+    const struct ll_group *g = &ll->group[told->group];
+    const uint32_t rows = told->flag ? g->rows % LL_DOORBELL : LL_DOORBELL;
+    const uint32_t first_slot = told->flag ? g->first_slot + g->rows - rows : told->first_slot;
+    const uint64_t first_ps = ll_nic_pass(nic, rows > 0 ? message_ps : ll->costs->nic_flag_ps,
+                                          rows > 0 ? wire_ps : 0, told->at_ps);
+    const uint64_t engine_ps = nic->engine_free_ps;
+    if (rows > 1) {
+        nic->engine_free_ps += (rows - 1) * message_ps;
+        nic->wire_free_ps = turn_ps(ll, engine_ps, first_ps, rows - 1) + wire_ps;
+    }
+    if (told->flag && rows > 0) (void)ll_nic_pass(nic, ll->costs->nic_flag_ps, 0, told->at_ps);
+    *ll->rank[g->peer].train_end++ =
+        (struct ll_train){.at_ps = first_ps + ll->machine->nic_flight_ps,
+                          .engine_ps = engine_ps,
+                          .group_rows = g->rows,
+                          .first_slot = first_slot,
+                          .src = (uint16_t)rank,
+                          .rows = (uint8_t)rows,
+                          .flag = told->flag};
+    add_wait(waits, rows, first_ps - told->at_ps);
+}
+
+/* All that a rank's NIC sends: when the wire is free, the next of what it was told of by then. */
 static void leave(struct ll *ll, uint32_t rank)
 {
     struct ll_rank *r = &ll->rank[rank];
-    const struct ll_rung *rung = r->rung, *const rung_end = r->rung_end;
-    const struct ll_flag *flag = r->flag, *const flag_end = r->flag_end;
-    const uint64_t message_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
     struct ll_nic nic = r->nic_out;
     struct waits waits = {.rows = 0};
-    while (rung < rung_end || flag < flag_end) {
-        const bool last = rung == rung_end || (flag < flag_end && flag->at_ps < rung->at_ps);
-        const uint64_t rung_ps = last ? flag->at_ps : rung->at_ps;
-        const struct ll_group *g = &ll->group[last ? flag->group : rung->group];
-        const uint32_t rows = last ? g->rows % LL_DOORBELL : LL_DOORBELL;
-        const uint32_t first_slot = last ? g->first_slot + g->rows - rows : rung->first_slot;
-        const uint64_t first_ps = ll_nic_pass(&nic, rows > 0 ? message_ps : ll->costs->nic_flag_ps,
-                                              rows > 0 ? wire_ps : 0, rung_ps);
-        const uint64_t engine_ps = nic.engine_free_ps;
-        if (rows > 1) {
-            nic.engine_free_ps += (rows - 1) * message_ps;
-            nic.wire_free_ps = turn_ps(ll, engine_ps, first_ps, rows - 1) + wire_ps;
-        }
-        if (last && rows > 0) (void)ll_nic_pass(&nic, ll->costs->nic_flag_ps, 0, rung_ps);
-        *ll->rank[g->peer].train_end++ =
-            (struct ll_train){.at_ps = first_ps + ll->machine->nic_flight_ps,
-                              .engine_ps = engine_ps,
-                              .group_rows = g->rows,
-                              .first_slot = first_slot,
-                              .src = (uint16_t)rank,
-                              .rows = (uint8_t)rows,
-                              .flag = last};
-        add_wait(&waits, rows, first_ps - rung_ps);
-        flag += last;
-        rung += !last;
+    const uint32_t count = tell(ll, r);
+    uint32_t heard = 0;
+    ll_queue_clear(&ll->queue, rank);
+    while (heard < count || ll->queue.waiting > 0) {
+        uint64_t now_ps = nic.wire_free_ps;
+        if (ll->queue.waiting == 0) now_ps = ll_later(now_ps, ll->told[heard].at_ps);
+        for (; heard < count && ll->told[heard].at_ps <= now_ps; heard++)
+            ll_queue_push(&ll->queue, ll->group[ll->told[heard].group].peer, heard);
+        pass(ll, rank, &nic, &ll->told[ll_queue_pop(&ll->queue)], &waits);
     }
     close_waits(ll, &waits, &r->use[LL_NIC_OUT]);
 }

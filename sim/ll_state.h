@@ -12,6 +12,7 @@
 #include "fabric/link.h"
 #include "fabric/share.h"
 #include "sim/exchange.h"
+#include "sim/ll_queue.h"
 
 enum { LL_WARPS = 32, LL_DOORBELL = 4, LL_REDUCE_GROUPS = 2 };
 #define LL_NONE UINT32_MAX
@@ -28,8 +29,8 @@ enum ll_event {
 
     /* Where ll.network is: */
     LL_PUBLISH, /* group by NIC: its count (dispatch) or flag (combine) is issued. */
-    LL_NIC,     /* rank: the first byte of its NIC's next train reaches the far NIC... */
-    LL_LATE,    /* train: ... or only now, since the fabric held it up. */
+    LL_TURN,    /* rank: its NIC takes the next train. */
+    LL_NIC,     /* train: its first byte reaches the far NIC. */
     LL_CREDIT   /* group: a work request of its queue pair has completed. */
 };
 
@@ -57,6 +58,13 @@ struct ll_rung {
 struct ll_flag {
     uint64_t at_ps;
     uint32_t group;
+};
+
+/* Either, waiting at its NIC. */
+struct ll_told {
+    uint64_t at_ps;
+    uint32_t group, first_slot;
+    bool flag;
 };
 
 /* Either on its way. */
@@ -136,6 +144,8 @@ struct ll {
      * when they land. In combine a slot is a message, and these are the timing's. */
     uint64_t *slot_depart_ps, *slot_land_ps;
     uint32_t *message_slot; /* Dispatch: [messages]; LL_NONE where it did not go by NIC. */
+    struct ll_told *told;   /* [rungs and flags of a rank, at most] */
+    struct ll_queue queue;  /* Of numbers in told. */
     struct ll_turn *turns;  /* [2][trains_most] */
     uint32_t trains_most;   /* That a rank receives, at most. */
     struct fabric_share_job *jobs;
@@ -197,7 +207,7 @@ void ll_network_close(struct ll_network *network);
 void ll_network_report(const struct ll_network *network, struct sim_timing *timing);
 bool ll_network_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps);
 void ll_network_flag(struct ll *ll, uint32_t group, uint64_t now_ps);
-void ll_network_leave(struct ll *ll, uint32_t rank, uint64_t now_ps);
+void ll_network_turn(struct ll *ll, uint32_t rank, uint64_t now_ps);
 void ll_network_arrive(struct ll *ll, uint32_t train, uint64_t now_ps);
 void ll_network_credit(struct ll *ll, uint32_t group, uint64_t now_ps);
 
