@@ -13,16 +13,16 @@
 #include "tools/table.h"
 
 /* EP72 is the published group: 256 experts and 32 replicas, four to a rank. Its tokens per rank,
- * its skew and the kernel between the halves were not published. 32 tokens take the unit test's
+ * its skew and the kernel between the halves were not published. 40 tokens take the unit test's
  * 0.06 ms here; skew and pause then follow from the two other times. */
 static const struct command_flag flags[] = {
     {"machine", "NAME|FILE", "machine preset or YAML file [h100-hgx]"},
     {"model", "NAME|FILE", "model preset or YAML file [deepseek-v3]"},
     {"ep", "N", "ranks [72]"},
     {"experts", "N", "physical experts, replicas included [the model's, up to a multiple of ep]"},
-    {"tokens", "N", "tokens per rank, assumed [32]"},
-    {"skew", "TEXT", "how late ranks are: normal:US or late:RANK:US [normal:56]"},
-    {"hook", "US", "other work between send and receive, assumed [78]"},
+    {"tokens", "N", "tokens per rank, assumed [40]"},
+    {"skew", "TEXT", "how late ranks are: normal:US or late:RANK:US [normal:54]"},
+    {"hook", "US", "other work between send and receive, assumed [81]"},
     {"layers", "N", "layers drawn and averaged over [20]"},
     {"seed", "N", "of routing and skew [1]"},
     {NULL, NULL, NULL},
@@ -34,7 +34,7 @@ static const struct command_spec spec = {
     .summary = "What ranks that start at different times do to a low-latency dispatch kernel:\n"
                "all together (unit test), skewed (server), and skewed with send and receive as\n"
                "two kernels and other work between them (hook).",
-    .example = "epsim explore skew --tokens 32 --skew normal:56 --hook 78",
+    .example = "epsim explore skew --tokens 40 --skew normal:54 --hook 81",
     .flags = flags,
 };
 
@@ -59,10 +59,10 @@ static int read_skew(const struct command_line *line, struct sim_skew_ask *ask, 
                      size_t err_len)
 {
     const char *skew = command_line_flag(line, "skew"), *hook = command_line_flag(line, "hook");
-    if (sim_skew_parse(skew != NULL ? skew : "normal:56", ask->ranks, &ask->skew, err, err_len) !=
+    if (sim_skew_parse(skew != NULL ? skew : "normal:54", ask->ranks, &ask->skew, err, err_len) !=
         0)
         return -1;
-    if (sim_skew_parse_us(hook != NULL ? hook : "78", &ask->pause_ps) == 0) return 0;
+    if (sim_skew_parse_us(hook != NULL ? hook : "81", &ask->pause_ps) == 0) return 0;
     snprintf(err, err_len, "--hook: %.32s: must be microseconds from 0 to %d", hook,
              SIM_SKEW_US_MAX);
     return -1;
@@ -73,7 +73,7 @@ static int read_asked(const struct command_line *line, struct asked *asked, char
 {
     const char *machine = command_line_flag(line, "machine");
     const char *model = command_line_flag(line, "model");
-    uint64_t ranks = 72, experts = 0, tokens = 32, layers = 20, seed = 1;
+    uint64_t ranks = 72, experts = 0, tokens = 40, layers = 20, seed = 1;
 
     if (fabric_machine_load(machine != NULL ? machine : "h100-hgx", &asked->machine, err,
                             err_len) != 0 ||
