@@ -19,7 +19,7 @@ uint64_t fabric_field_get(const struct fabric_field *field, const void *base)
     return large;
 }
 
-static void field_set(const struct fabric_field *field, void *base, uint64_t value)
+void fabric_field_set(const struct fabric_field *field, void *base, uint64_t value)
 {
     const uint32_t small = (uint32_t)value;
     char *at = (char *)base + field->offset;
@@ -46,7 +46,7 @@ int fabric_field_read(const struct fabric_yaml *yaml, const struct fabric_yaml_n
     if (fabric_yaml_number(yaml, node, fields[i].name, fields[i].min, fields[i].max, &value, err,
                            err_len) != 0)
         return -1;
-    field_set(&fields[i], base, value);
+    fabric_field_set(&fields[i], base, value);
     said[i] = file;
     return 0;
 }

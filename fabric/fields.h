@@ -48,6 +48,8 @@ int fabric_field_check(const char *name, const struct fabric_field *fields, size
 
 /* The field's value in the struct at base, in its own unit. */
 uint64_t fabric_field_get(const struct fabric_field *field, const void *base);
+/* Write it; value must suit the member's size. */
+void fabric_field_set(const struct fabric_field *field, void *base, uint64_t value);
 
 #ifdef __cplusplus
 }

@@ -47,6 +47,23 @@ enum { FIELDS = sizeof fields / sizeof fields[0] };
 _Static_assert(sizeof fields / sizeof fields[0] <= (size_t)FABRIC_MACHINE_FIELDS,
                "field_origin is too short");
 
+/* Links whose goodput is a share of their line rate. */
+static const struct {
+    const char *line, *goodput;
+} LINKS[] = {{"nvlink_bytes_per_s", "nvlink_goodput_bytes_per_s"},
+             {"nic_bytes_per_s", "nic_goodput_bytes_per_s"}};
+enum { LINK_COUNT = sizeof LINKS / sizeof LINKS[0] };
+
+__extension__ typedef unsigned __int128 u128; /* ISO C has none; -Wpedantic wants it said. */
+
+static size_t find_field(const char *name)
+{
+    size_t i = 0;
+    while (strcmp(fields[i].name, name) != 0) i++;
+    assert(i < FIELDS);
+    return i;
+}
+
 struct chain { /* A file and those it inherits from, child first. */
     struct fabric_yaml files[FABRIC_ORIGINS_MAX];
     size_t count;
@@ -188,8 +205,8 @@ static int apply_stacks(const struct fabric_yaml *yaml, struct fabric_machine *m
 }
 
 /* One file over what its parents said; its builds last, wherever they stand. */
-static int apply(const struct fabric_yaml *yaml, struct fabric_machine *machine, uint8_t origin,
-                 char *err, size_t err_len)
+static int apply_fields(const struct fabric_yaml *yaml, struct fabric_machine *machine,
+                        uint8_t origin, char *err, size_t err_len)
 {
     for (const struct fabric_yaml_node *node = yaml->root->child; node; node = node->next) {
         int result;
@@ -215,6 +232,73 @@ static int apply(const struct fabric_yaml *yaml, struct fabric_machine *machine,
     return apply_stacks(yaml, machine, err, err_len);
 }
 
+/* A file that says a line rate and no goodput says it of a link that is like its parent's. */
+static int apply(const struct fabric_yaml *yaml, struct fabric_machine *machine, uint8_t origin,
+                 char *err, size_t err_len)
+{
+    uint64_t line_before[LINK_COUNT];
+
+    for (size_t i = 0; i < LINK_COUNT; i++)
+        line_before[i] = fabric_field_get(&fields[find_field(LINKS[i].line)], machine);
+    if (apply_fields(yaml, machine, origin, err, err_len) != 0) return -1;
+    for (size_t i = 0; i < LINK_COUNT; i++) {
+        const size_t line = find_field(LINKS[i].line), goodput = find_field(LINKS[i].goodput);
+        if (machine->field_origin[goodput] == origin) /* Its own word, not a share. */
+            machine->field_scaled[goodput] = FABRIC_FIELD_UNSAID;
+        else if (machine->field_origin[line] == origin && line_before[i] > 0) {
+            const u128 product = (u128)fabric_field_get(&fields[goodput], machine) *
+                                 fabric_field_get(&fields[line], machine);
+            assert(product / line_before[i] <= RATE_MAX);
+            fabric_field_set(&fields[goodput], machine, (uint64_t)(product / line_before[i]));
+            machine->field_scaled[goodput] = origin;
+        }
+    }
+    return 0;
+}
+
+/* Where a file of the chain says the field, as that file writes it. */
+static const struct fabric_yaml_node *find_word(const struct chain *chain, uint8_t origin,
+                                                const char *name)
+{
+    struct fabric_unit unit;
+    assert(origin < chain->count);
+    const struct fabric_yaml_node *node = chain->files[origin].root->child;
+    while (node && !fabric_unit_match(name, node->key, &unit)) node = node->next;
+    assert(node);
+    return node;
+}
+
+/* 0 where the link's goodput lies above 0 and within its line rate, or where both are 0. */
+static int check_link(const struct chain *chain, const struct fabric_machine *machine, size_t link,
+                      char *err, size_t err_len)
+{
+    const size_t line = find_field(LINKS[link].line), goodput = find_field(LINKS[link].goodput);
+    const uint64_t line_rate = fabric_field_get(&fields[line], machine);
+    const uint64_t rate = fabric_field_get(&fields[goodput], machine);
+    const uint8_t line_file = machine->field_origin[line], file = machine->field_origin[goodput];
+    const struct fabric_yaml_node *line_word = find_word(chain, line_file, LINKS[link].line);
+    const struct fabric_yaml_node *word = find_word(chain, file, LINKS[link].goodput);
+    struct fabric_unit unit;
+    char most[40], allowed[320];
+
+    if (rate <= line_rate && (rate > 0 || line_rate == 0)) return 0;
+    if (rate == 0 && line_file < file) { /* The child has a link, its parents have none. */
+        snprintf(allowed, sizeof allowed,
+                 "needs %.48s beside it: %.64s has no such link whose share it could be", word->key,
+                 machine->origins[file]);
+        return fabric_yaml_refuse(&chain->files[line_file], line_word, allowed, err, err_len);
+    }
+    const int known = fabric_unit_match(LINKS[link].goodput, word->key, &unit);
+    assert(known);
+    (void)known;
+    fabric_decimal_format(line_rate, unit, most, sizeof most);
+    snprintf(allowed, sizeof allowed,
+             "must lie above 0 and not above the line rate, %.48s: %.24s of %.64s, here %s: say "
+             "another, or leave it out to keep the parent's share",
+             line_word->key, line_word->text, machine->origins[line_file], most);
+    return fabric_yaml_refuse(&chain->files[file], word, allowed, err, err_len);
+}
+
 /* A cost that nobody says would read as free, or divide by 0. */
 static int check_costs(const char *file, const struct fabric_machine *machine, char *err,
                        size_t err_len)
@@ -234,26 +318,16 @@ static int check_costs(const char *file, const struct fabric_machine *machine, c
     return 0;
 }
 
-/* What no single field shows. The file is named, a line is not: the parts may stand apart. */
-static int check(const char *file, const struct fabric_machine *machine, char *err, size_t err_len)
+/* What no single field shows. */
+static int check(const struct chain *chain, const struct fabric_machine *machine, char *err,
+                 size_t err_len)
 {
+    const char *file = chain->files[0].name;
     if (fabric_field_check(file, fields, FIELDS, machine->field_origin, err, err_len) != 0)
         return -1;
     if (check_costs(file, machine, err, err_len) != 0) return -1;
-    const struct {
-        const char *what;
-        uint64_t line, goodput;
-    } links[] = {
-        {"nvlink", machine->nvlink_bytes_per_s, machine->nvlink_goodput_bytes_per_s},
-        {"nic", machine->nic_bytes_per_s, machine->nic_goodput_bytes_per_s},
-    };
-    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
-        if (links[i].goodput <= links[i].line && (links[i].goodput > 0 || links[i].line == 0))
-            continue;
-        snprintf(err, err_len, "%s: %s_goodput_gbytes_per_s: must lie above 0 and not above %s's",
-                 file, links[i].what, links[i].what);
-        return -1;
-    }
+    for (size_t i = 0; i < LINK_COUNT; i++)
+        if (check_link(chain, machine, i, err, err_len) != 0) return -1;
     if (machine->gpus_per_node > 1 && machine->nvlink_bytes_per_s == 0 &&
         machine->nic_bytes_per_s == 0) {
         snprintf(err, err_len, "%s: gpus_per_node: %u: neither NVLink nor NIC joins the GPUs", file,
@@ -271,6 +345,7 @@ static int build(struct chain *chain, struct fabric_machine *machine, char *err,
     int result = -1;
 
     memset(made.field_origin, FABRIC_FIELD_UNSAID, sizeof made.field_origin);
+    memset(made.field_scaled, FABRIC_FIELD_UNSAID, sizeof made.field_scaled);
     memset(made.cost_origin, FABRIC_FIELD_UNSAID, sizeof made.cost_origin);
     do {
         const struct fabric_yaml *file = &chain->files[chain->count - 1];
@@ -288,7 +363,7 @@ static int build(struct chain *chain, struct fabric_machine *machine, char *err,
         if (apply(&chain->files[i], &made, (uint8_t)i, err, err_len) != 0) goto free_chain;
     }
     snprintf(made.name, sizeof made.name, "%s", made.origins[0]);
-    result = check(chain->files[0].name, &made, err, err_len);
+    result = check(chain, &made, err, err_len);
     if (result == 0) *machine = made;
 free_chain:
     for (size_t i = 0; i < chain->count; i++) fabric_yaml_free(&chain->files[i]);
@@ -374,8 +449,9 @@ bool fabric_machine_row(const struct fabric_machine *machine, size_t index,
 
     const char *name;
     uint64_t value;
-    uint8_t origin;
+    uint8_t origin, scaled = FABRIC_FIELD_UNSAID;
     if (index < FIELDS) {
+        scaled = machine->field_scaled[index];
         row->section = "";
         name = fields[index].name;
         value = fabric_field_get(&fields[index], machine);
@@ -390,5 +466,6 @@ bool fabric_machine_row(const struct fabric_machine *machine, size_t index,
     fabric_unit_display(name, value, row->key, sizeof row->key, row->value, sizeof row->value);
     assert(origin == FABRIC_FIELD_UNSAID || origin < machine->origin_count);
     row->origin = origin == FABRIC_FIELD_UNSAID ? "" : machine->origins[origin];
+    row->scaled = scaled == FABRIC_FIELD_UNSAID ? "" : machine->origins[scaled];
     return true;
 }

@@ -4,10 +4,11 @@
  * are bytes per second of payload, times are picoseconds; a file may write either in any unit
  * (nvlink_gbytes_per_s: 450, nic_flight_us: 1.8). A file may start from another with
  * `inherits`, and then says only what differs; fabric_machine_row says from whom each number
- * comes. The ll and normal sections hold the protocols' own costs, compute those of everything
- * else (fabric/costs.h); `stacks: NAME: {ll: ..., normal: ...}` the few that differ between
- * builds of the library (a number that a machine says beats its parents' builds); attention a
- * table of measured times (fabric/attention.h). */
+ * comes. A file that says a line rate and no goodput keeps its parent's share of the line. The ll
+ * and normal sections hold the protocols' own costs, compute those of everything else
+ * (fabric/costs.h); `stacks: NAME: {ll: ..., normal: ...}` the few that differ between builds of
+ * the library (a number that a machine says beats its parents' builds); attention a table of
+ * measured times (fabric/attention.h). */
 #ifndef FABRIC_MACHINE_H
 #define FABRIC_MACHINE_H
 
@@ -74,6 +75,8 @@ struct fabric_machine {
     char origins[FABRIC_ORIGINS_MAX][64];
     uint8_t field_origin[FABRIC_MACHINE_FIELDS]; /* Index into origins; UINT8_MAX = not said. */
     uint8_t cost_origin[FABRIC_COSTS_MAX];       /* The same, by index in fabric_cost_fields(). */
+    /* A goodput: index of the last file whose line rate it was scaled to; UINT8_MAX = of none. */
+    uint8_t field_scaled[FABRIC_MACHINE_FIELDS];
 };
 
 /* Load NAME (a preset) or a path (anything with a '/' or ending in .yaml). 0, or -1 with err:
@@ -105,6 +108,7 @@ struct fabric_machine_row {
     char key[48];        /* With its unit: "nvlink_gbytes_per_s". */
     char value[40];
     const char *origin; /* The file that says it, borrowed from the machine; "" = nobody: 0. */
+    const char *scaled; /* The file whose line rate changed it since, borrowed; "" = none. */
 };
 
 /* Row number index of the machine; false when there are no more. */

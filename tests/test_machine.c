@@ -92,6 +92,37 @@ END_TEST
 
 #define PARSE(text) fabric_machine_parse("mine.yaml", text, strlen(text), &machine, err, sizeof err)
 
+/* Of h100-hgx: 47 of the NIC's 50 GB/s, 370 of NVLink's 450. */
+START_TEST(a_line_rate_alone_takes_its_goodput_along)
+{
+    struct fabric_machine_row row;
+    ck_assert_msg(PARSE("inherits: h100-hgx\nnic_gbits_per_s: 800\nnvlink_gbytes_per_s: 225\n") ==
+                      0,
+                  "%s", err);
+    ck_assert_uint_eq(machine.nic_goodput_bytes_per_s, 94 * GB);
+    ck_assert_uint_eq(machine.nvlink_goodput_bytes_per_s, 185 * GB);
+    int seen = 0;
+    for (size_t i = 0; fabric_machine_row(&machine, i, &row); i++) {
+        const bool goodput = strstr(row.key, "goodput") != NULL;
+        ck_assert_str_eq(row.scaled, goodput ? "mine" : "");
+        if (goodput) ck_assert_str_eq(row.origin, "h100-hgx");
+        seen += goodput;
+    }
+    ck_assert_int_eq(seen, 2);
+    ck_assert_msg(PARSE("inherits: h100-hgx\nnic_gbits_per_s: 200\n") == 0, "%s", err);
+    ck_assert_uint_eq(machine.nic_goodput_bytes_per_s, 235 * GB / 10);
+    ck_assert_uint_eq(machine.nvlink_goodput_bytes_per_s, 370 * GB);
+    ck_assert_msg(PARSE("inherits: h100-hgx\nnic_gbits_per_s: 0\n") == 0, "%s", err);
+    ck_assert_uint_eq(machine.nic_goodput_bytes_per_s, 0);
+    /* What a file says itself stays, wherever it stands, for its children too. */
+    ck_assert_msg(
+        PARSE("inherits: h100-hgx\nnic_goodput_gbytes_per_s: 80\nnic_gbits_per_s: 800\n") == 0,
+        "%s", err);
+    ck_assert_uint_eq(machine.nic_goodput_bytes_per_s, 80 * GB);
+    for (size_t i = 0; fabric_machine_row(&machine, i, &row); i++) ck_assert_str_eq(row.scaled, "");
+}
+END_TEST
+
 START_TEST(a_stack_changes_what_it_lists)
 {
     const char *text = "inherits: h100-hgx\n"
@@ -197,9 +228,20 @@ static const struct {
     {CHILD "stacks: {a-name-that-is-much-too-long-for-us: {}}\n",
      "mine.yaml:2: a-name-that-is-much-too-long-for-us: a stack's name has 1 to 31 bytes"},
     {CHILD "nic_goodput_gbytes_per_s: 51\n",
-     "mine.yaml: nic_goodput_gbytes_per_s: must lie above 0 and not above nic's"},
+     "mine.yaml:2: nic_goodput_gbytes_per_s: 51: must lie above 0 and not above the line rate, "
+     "nic_gbits_per_s: 400 of h100-hgx, here 50: say another, or leave it out to keep the parent's "
+     "share"},
+    {CHILD "nic_gbits_per_s: 200\nnic_goodput_gbits_per_s: 240\n",
+     "mine.yaml:3: nic_goodput_gbits_per_s: 240: must lie above 0 and not above the line rate, "
+     "nic_gbits_per_s: 200 of mine, here 200: say another, or leave it out to keep the parent's "
+     "share"},
+    {"inherits: h800-hgx-nonvl\nnvlink_gbytes_per_s: 200\n",
+     "mine.yaml:2: nvlink_gbytes_per_s: 200: needs nvlink_goodput_gbytes_per_s beside it: "
+     "h800-hgx-nonvl has no such link whose share it could be"},
     {CHILD "nvlink_goodput_gbytes_per_s: 0\n",
-     "mine.yaml: nvlink_goodput_gbytes_per_s: must lie above 0 and not above nvlink's"},
+     "mine.yaml:2: nvlink_goodput_gbytes_per_s: 0: must lie above 0 and not above the line rate, "
+     "nvlink_gbytes_per_s: 450 of h100-hgx, here 450: say another, or leave it out to keep the "
+     "parent's share"},
     {"inherits: h800-hgx-nonvl\nnic_gbits_per_s: 0\nnic_goodput_gbytes_per_s: 0\n",
      "mine.yaml: gpus_per_node: 8: neither NVLink nor NIC joins the GPUs"},
     {"inherits: h99\n", "mine.yaml:1: inherits: h99: no such machine"},
@@ -309,6 +351,8 @@ Suite *machine_suite(void)
     tcase_add_test(tcase, presets_hold_the_datasheet_figures);
     tcase_add_test(tcase, every_number_of_a_preset_names_its_file);
     tcase_add_test(tcase, rows_say_from_whom_a_number_comes);
+    tcase_add_test(tcase, a_line_rate_alone_takes_its_goodput_along);
+    tcase_add_test(tcase, a_line_rate_alone_takes_its_goodput_along);
     tcase_add_test(tcase, a_stack_changes_what_it_lists);
     tcase_add_test(tcase, a_machines_own_number_beats_its_parents_builds);
     tcase_add_test(tcase, a_file_may_inherit_from_a_neighbour);

@@ -56,6 +56,7 @@ static json_t *machine_json(const struct fabric_machine *machine)
         json_object_set_new(number, "key", json_string(row.key));
         json_object_set_new(number, "value", json_string(row.value));
         json_object_set_new(number, "origin", json_string(row.origin));
+        json_object_set_new(number, "scaled_to", json_string(row.scaled));
         json_array_append_new(numbers, number);
     }
     for (uint32_t i = 0; i < machine->stack_count; i++)
@@ -146,7 +147,10 @@ static void show(const struct fabric_machine *machine)
         table_cell(table, "%s", row.section);
         table_cell(table, "%s", row.key);
         table_cell(table, "%s", row.value);
-        table_cell(table, "%s", row.origin[0] != '\0' ? row.origin : "nobody");
+        if (row.scaled[0] != '\0')
+            table_cell(table, "%s, scaled to the line rate of %s", row.origin, row.scaled);
+        else
+            table_cell(table, "%s", row.origin[0] != '\0' ? row.origin : "nobody");
     }
     table_print(table, stdout);
     table_close(table);
