@@ -23,6 +23,10 @@ struct sim_predict_options {
      * memory lives for the call. 0, or -1 with err, which ends the prediction. */
     int (*observe)(void *context, const struct sim_exchange *exchange, char *err, size_t err_len);
     void *observe_context;
+    /* NULL, or called now and then, by one thread at a time: of count questions done are answered.
+     */
+    void (*progress)(void *context, size_t done, size_t count);
+    void *progress_context;
     /* Normal mode's NVLink and RDMA chunk of row i, where NULL and 0 mean the best: on return
      * what it was. A fitter's small steps keep the sizes, which saves the search. */
     uint32_t (*chunks)[2];

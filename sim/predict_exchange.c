@@ -33,7 +33,7 @@ struct job {
     const struct sim_predict_options *options;
     struct question *questions;
     size_t count;
-    atomic_size_t next;
+    atomic_size_t next, done;
     atomic_int failed;
     char *err;
     size_t err_len;
@@ -236,12 +236,14 @@ static void work(void *context, uint32_t thread)
         const size_t i = atomic_fetch_add(&job->next, 1);
         if (i >= job->count) break;
         status = answer(&job->questions[i], bench, job->options, err, sizeof err);
+        const size_t done = atomic_fetch_add(&job->done, 1) + 1;
+        if (job->options->progress && thread == 0)
+            job->options->progress(job->options->progress_context, done, job->count);
     }
     if (status != 0 && atomic_exchange(&job->failed, 1) == 0)
         snprintf(job->err, job->err_len, "%s", err);
     if (bench) sim_engine_close(bench->engine);
     free(bench);
-    (void)thread;
 }
 
 int sim_predict_exchange(const struct sim_measured *measured,

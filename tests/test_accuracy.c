@@ -167,6 +167,78 @@ START_TEST(whose_numbers_were_used_is_said)
 }
 END_TEST
 
+/* Seven times for one question, which is answered with 10 to 15 us. */
+START_TEST(the_rows_that_miss_are_named_worst_first)
+{
+    static const char *const US[] = {"100", "1", "12.7", "1000", "10", "5", "12.8"};
+    static const char *const WORST[] = {"r1 ", "r5 ", "r3 ", "r0 ", "r4 "};
+    char text[2048];
+    struct test_output output;
+    size_t used = (size_t)snprintf(text, sizeof text, "%s", HEADER);
+    for (size_t i = 0; i < 7; i++)
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used,
+                             "r%zu,h200-hgx,1,8,ll,dispatch,8,8,7168,8,256,fp8,,128,%s,%s,b1,\n", i,
+                             US[i], i == 2 ? "fine" : "A");
+    const char *path = test_write_text(test_temp_dir(), "worst.csv", text);
+    ck_assert_int_eq(TEST_EPSIM(&output, "accuracy", "--measured", path), 0);
+    TEST_SAYS(output.out, "1 row has another (r2: 'fine')");
+    const char *at = strstr(output.out, "\nLargest errors (--rows: all 7;");
+    ck_assert_ptr_nonnull(at);
+    for (size_t i = 0; i < 5; i++) {
+        at = strstr(at + 1, test_format("\n%s", WORST[i]));
+        ck_assert_msg(at != NULL, "%s is not in its place: %s", WORST[i], output.out);
+        TEST_SAYS(test_format("%.90s", at), " b1 ");
+    }
+    ck_assert_ptr_null(strstr(output.out, "\nr2 "));
+    ck_assert_int_eq(TEST_EPSIM(&output, "accuracy", "--measured", path, "--rows"), 0);
+    TEST_SAYS(output.out, "\nr2 ");
+}
+END_TEST
+
+/* The free line goes through one or two points; of more it says something. */
+START_TEST(json_has_the_settings_of_a_row_and_no_line_of_two)
+{
+    struct test_output output;
+    const char *path = test_write_text(
+        test_temp_dir(), "two.csv",
+        test_format("%s%s", HEADER,
+                    "a,h200-hgx,1,8,normal,dispatch,8,8,7168,4,64,bf16,24,,30,B,b1,\n"
+                    "b,h200-hgx,1,8,normal,dispatch,8,16,7168,4,64,bf16,24,,31,B,b1,\n"
+                    "c,h200-hgx,1,8,ll,dispatch,8,8,7168,8,256,fp8,,,12,,,\n"
+                    "d,h200-hgx,1,8,ll,dispatch,8,16,7168,8,256,fp8,,,13,,,\n"
+                    "e,h200-hgx,1,8,ll,dispatch,8,32,7168,8,256,fp8,,,18,,,\n"));
+    ck_assert_int_eq(TEST_EPSIM(&output, "accuracy", "--measured", path, "--json"), 0);
+    json_t *json = test_json(&output);
+    const json_t *row = json_array_get(json_object_get(json, "rows"), 1);
+    static const struct {
+        const char *name;
+        double value;
+    } NUMBERS[] = {{"nodes", 1},     {"gpus_per_node", 8}, {"ep", 8},       {"tokens_per_rank", 16},
+                   {"hidden", 7168}, {"topk", 4},          {"experts", 64}, {"comm_sms", 24}};
+    for (size_t i = 0; i < sizeof NUMBERS / sizeof NUMBERS[0]; i++)
+        ck_assert_double_eq(number_at(row, NUMBERS[i].name), NUMBERS[i].value);
+    ck_assert_str_eq(text_at(row, "machine"), "h200-hgx");
+    ck_assert_str_eq(text_at(row, "mode"), "normal");
+    ck_assert_str_eq(text_at(row, "op"), "dispatch");
+    ck_assert_str_eq(text_at(row, "stack"), "b1");
+    ck_assert_str_eq(text_at(row, "dispatch_dtype"), "bf16");
+    ck_assert_str_eq(text_at(row, "grade"), "B");
+    ck_assert_double_eq_tol(number_at(row, "error"),
+                            number_at(row, "predicted_us") / number_at(row, "measured_us") - 1,
+                            1e-9);
+    const json_t *groups = json_object_get(json, "groups");
+    ck_assert_uint_eq(json_array_size(groups), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *group = json_array_get(groups, i);
+        ck_assert_int_eq(json_is_null(json_object_get(group, "line")), number_at(group, "n") < 3);
+    }
+    json_decref(json);
+    ck_assert_int_eq(TEST_EPSIM(&output, "accuracy", "--measured", path, "--mode", "normal"), 0);
+    TEST_SAYS(output.out, "%            -      2\n");
+}
+END_TEST
+
 START_TEST(ids_fall_back_to_file_and_line)
 {
     const char *path = test_write_text(
@@ -297,6 +369,8 @@ Suite *accuracy_suite(void)
     tcase_add_test(tests, medians_percentiles_and_bias_by_hand);
     tcase_add_test(tests, the_total_leaves_grade_c_out);
     tcase_add_test(tests, the_line_of_a_curve_is_exact_on_a_line);
+    tcase_add_test(tests, the_rows_that_miss_are_named_worst_first);
+    tcase_add_test(tests, json_has_the_settings_of_a_row_and_no_line_of_two);
     tcase_add_test(tests, ids_fall_back_to_file_and_line);
     tcase_add_test(tests, published_times_lie_within_a_third);
     tcase_add_test(tests, rows_come_out_in_the_order_of_the_file);

@@ -8,12 +8,12 @@
 #include "sim/breakdown.h"
 #include "sim/calibrate.h"
 #include "sim/predict.h"
+#include "tools/accuracy_show.h"
 #include "tools/commands.h"
 #include "tools/explain.h"
 #include "tools/origins.h"
-#include "tools/table.h"
 
-enum { SPLIT_ROUNDS = 12 };
+enum { SPLIT_ROUNDS = 12, WAIT_S = 2 };
 
 static const char *const options[] = {"threads", "attention", NULL};
 
@@ -32,104 +32,33 @@ static const struct command_spec spec = {
     .summary =
         "Predict every row of a file of measurements and say how far off. Beside the model:\n"
         "rule = bytes over the datasheet rate of the busiest link; line = the best\n"
-        "a + b x tokens of each curve, fitted to the same rows.\n\n"
-        "Columns of the CSV, in any order, others ignored: machine (preset or path), nodes,\n"
-        "gpus_per_node, mode (ll, normal), op (dispatch, combine; ll also with _send, _recv: the\n"
-        "halves of hook mode; normal also with _notify), ep, tokens_per_rank, hidden, topk,\n"
-        "experts, dispatch_dtype (fp8, bf16), comm_sms (normal), us; may be missing: id, grade,\n"
-        "stack, capacity. Other kinds of file: expert_compute (layout masked or contiguous, "
-        "routing\n"
-        "uniform or power_law_A, ep, tokens_per_rank, hidden, moe_inter, topk, experts) and "
-        "attention\n"
-        "(kernel mla_..., heads, batch_per_rank, kv_tokens).",
+        "a + b x tokens of each curve, fitted to the same rows (- where a group has one or two,\n"
+        "which it would go through).",
     .example = "epsim accuracy --measured calibrate.csv",
     .options = options,
     .flags = flags,
+    .notes =
+        "Columns of the CSV, in any order, others ignored:\n"
+        "  machine          preset or path of a machine file\n"
+        "  nodes            whose GPUs took part, joined by NICs\n"
+        "  gpus_per_node    that took part on each, joined by NVLink; may be fewer than the\n"
+        "                   machine has; nodes x gpus_per_node is ep (on one node: at least ep)\n"
+        "  mode, op         ll: dispatch, combine, and with _send, _recv the halves of hook mode;\n"
+        "                   normal: dispatch, combine, and with _notify the exchange before them\n"
+        "  ep, tokens_per_rank, hidden, topk, experts, dispatch_dtype (fp8, bf16)\n"
+        "  comm_sms         of normal mode, at least 2; may be missing where no row is of it\n"
+        "  us               microseconds of one call: the mean over ranks, or rank 0's mean over\n"
+        "                   many calls. (`run` prints the slowest rank's time, which is larger.)\n"
+        "                   Normal mode over several nodes: without _notify\n"
+        "  id, grade (A: all settings known, B: one inferred, C: noisy, in no total), stack "
+        "(which\n"
+        "  build was timed), capacity: may be missing; ids may repeat\n"
+        "Other kinds of file: expert_compute (kernel, layout masked or contiguous, routing "
+        "uniform\n"
+        "or power_law_A, ep, tokens_per_rank, hidden, moe_inter, topk, experts) and attention\n"
+        "(kernel mla_..., heads, batch_per_rank, kv_tokens).\n\n"
+        "--split fits before it judges, which takes some fifty times as long.\n",
 };
-
-static json_t *errors_json(const struct sim_accuracy_errors *errors)
-{
-    return json_pack("{s:f, s:f, s:f}", "median_abs_error", errors->median, "p90_abs_error",
-                     errors->p90, "bias", errors->bias);
-}
-
-static json_t *document(const struct sim_measured *measured, const uint64_t *predicted_ps,
-                        const struct sim_accuracy *accuracy, const json_t *origins)
-{
-    json_t *rows = json_array(), *groups = json_array();
-    for (size_t i = 0; i < measured->count; i++)
-        json_array_append_new(rows, json_pack("{s:s, s:f, s:f}", "id", measured->rows[i].id,
-                                              "predicted_us", (double)predicted_ps[i] / 1e6,
-                                              "measured_us",
-                                              (double)measured->rows[i].measured_ps / 1e6));
-    for (size_t i = 0; i < accuracy->count; i++) {
-        const struct sim_accuracy_group *group = &accuracy->groups[i];
-        json_t *json =
-            json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:I}", "machine", group->machine, "mode",
-                      group->mode, "op", group->op, "ep", (int)group->ep, "grade", group->grade,
-                      "n", (json_int_t)group->rows, "within_1_5x", (json_int_t)group->within);
-        json_object_update_new(json, errors_json(&group->model));
-        json_object_set_new(json, "rule", errors_json(&group->rule));
-        json_object_set_new(json, "line", errors_json(&group->line));
-        json_array_append_new(groups, json);
-    }
-    return json_pack("{s:s, s:o, s:o, s:O}", "kind", sim_measured_kind_name(measured->kind), "rows",
-                     rows, "groups", groups, "machines", origins);
-}
-
-static void print_rows(const struct sim_measured *measured, const uint64_t *predicted_ps)
-{
-    struct table *table = table_open("id|machine|mode|op|>EP|>hidden|>tokens|>SMs|>measured us|"
-                                     ">model us|>error");
-    for (size_t i = 0; i < measured->count; i++) {
-        const struct sim_measured_row *row = &measured->rows[i];
-        const double us = (double)row->measured_ps / 1e6, model_us = (double)predicted_ps[i] / 1e6;
-        table_cell(table, "%s", row->id);
-        table_cell(table, "%s", row->machine);
-        table_cell(table, "%s", row->mode);
-        table_cell(table, "%s", row->op);
-        table_cell(table, "%" PRIu32, row->ep);
-        table_cell(table, "%" PRIu32, row->hidden);
-        table_cell(table, "%" PRIu32, row->tokens);
-        if (row->sms == 0)
-            table_cell(table, "-");
-        else
-            table_cell(table, "%" PRIu32, row->sms);
-        table_cell(table, "%.2f", us);
-        table_cell(table, "%.2f", model_us);
-        table_cell(table, "%+.1f %%", 100 * (model_us / us - 1));
-    }
-    table_print(table, stdout);
-    table_close(table);
-    putchar('\n');
-}
-
-static void print_table(const struct sim_accuracy *accuracy)
-{
-    struct table *table =
-        table_open("machine|mode|op|>EP|grade|>rows|>median|>p90|>bias|>rule median|"
-                   ">line median|>in 1.5x");
-    for (size_t i = 0; i < accuracy->count; i++) {
-        const struct sim_accuracy_group *group = &accuracy->groups[i];
-        table_cell(table, "%s", group->machine);
-        table_cell(table, "%s", group->mode);
-        table_cell(table, "%s", group->op);
-        if (group->ep > 0)
-            table_cell(table, "%" PRIu32, group->ep);
-        else
-            table_cell(table, "all");
-        table_cell(table, "%s", group->grade);
-        table_cell(table, "%zu", group->rows);
-        table_cell(table, "%.1f %%", 100 * group->model.median);
-        table_cell(table, "%.1f %%", 100 * group->model.p90);
-        table_cell(table, "%+.1f %%", 100 * group->model.bias);
-        table_cell(table, "%.0f %%", 100 * group->rule.median);
-        table_cell(table, "%.1f %%", 100 * group->line.median);
-        table_cell(table, "%zu", group->within);
-    }
-    table_print(table, stdout);
-    table_close(table);
-}
 
 /* Keep the rows that keep says, in order. */
 static void select_rows(struct sim_measured *measured, const bool *keep)
@@ -198,6 +127,20 @@ static int fit_half(const struct command_line *line, const char *mode,
     return 0;
 }
 
+/* For people who wait: a line that counts, from a few seconds on. */
+struct waiting {
+    double start_s;
+    bool shown;
+};
+
+static void show_waiting(void *context, size_t done, size_t count)
+{
+    struct waiting *waiting = (struct waiting *)context;
+    if (!waiting->shown && command_now_s() - waiting->start_s < WAIT_S) return;
+    waiting->shown = true;
+    fprintf(stderr, "\r%zu of %zu predicted", done, count);
+}
+
 static int predict(const struct command_line *line, struct sim_measured *measured,
                    uint64_t *predicted_ps, uint64_t *floor_ps, char *err, size_t err_len)
 {
@@ -206,6 +149,7 @@ static int predict(const struct command_line *line, struct sim_measured *measure
                                          .roofline = line->settings.attention[0] == 'r' ||
                                                      command_line_flag(line, "split") != NULL};
     struct sim_calibration fitted = {.rows = 0};
+    struct waiting waiting = {.shown = false};
     bool *keep = (bool *)calloc(2 * measured->count + 1, sizeof *keep);
     int status = keep ? 0 : -1;
 
@@ -223,7 +167,11 @@ static int predict(const struct command_line *line, struct sim_measured *measure
         status = fit_half(line, mode ? mode : "", measured, keep, &fitted, err, err_len);
         wanted.machines = fitted.machines;
     }
+    waiting.start_s = command_now_s();
+    wanted.progress = isatty(STDERR_FILENO) ? show_waiting : NULL;
+    wanted.progress_context = &waiting;
     if (status == 0) status = sim_predict(measured, &wanted, predicted_ps, floor_ps, err, err_len);
+    if (waiting.shown) fputs("\r\033[K", stderr);
     sim_calibration_free(&fitted);
     free(keep);
     return status;
@@ -245,7 +193,7 @@ static int report(const struct command_line *line, struct sim_measured *measured
              !(origins = origins_json(measured, err, sizeof err)))
         status = command_fail(&spec, EXIT_USAGE, err);
     else if (line->json)
-        status = command_print_json(document(measured, predicted_ps, &accuracy, origins));
+        status = command_print_json(accuracy_json(measured, predicted_ps, &accuracy, origins));
     else {
         static const char *const remarks[SIM_MEASURED_KINDS] = {
             "Times are modelled; routing is drawn, since the measured one is not known.\n",
@@ -254,9 +202,11 @@ static int report(const struct command_line *line, struct sim_measured *measured
             "Times are modelled, through the machine's measured table where it has one; "
             "--attention roofline\njudges the model alone.\n"};
         puts(remarks[measured->kind]);
-        if (command_line_flag(line, "rows")) print_rows(measured, predicted_ps);
+        if (command_line_flag(line, "rows")) accuracy_print_rows(measured, predicted_ps, stdout);
         origins_print(origins, stdout);
-        print_table(&accuracy);
+        accuracy_print_grades(measured, stdout);
+        accuracy_print_groups(&accuracy, stdout);
+        accuracy_print_worst(measured, predicted_ps, stdout);
     }
     json_decref(origins);
     sim_accuracy_free(&accuracy);
