@@ -33,6 +33,7 @@ static int read_row(const struct fabric_yaml *yaml, const struct fabric_yaml_nod
                     struct fabric_attention *table, char *err, size_t err_len)
 {
     char *end;
+    assert(node->key != NULL && table->columns <= FABRIC_ATTENTION_MAX);
     const unsigned long long requests = strtoull(node->key + strlen("requests_"), &end, 10);
     if (strcmp(end, "_us") != 0 || requests == 0 || requests > 1000000)
         return fabric_yaml_refuse(yaml, node, "must be requests_N_us", err, err_len);
@@ -100,6 +101,7 @@ static bool find(const uint64_t *points, uint32_t count, uint64_t value, uint32_
     if (value < points[0] || value > points[count - 1]) return false;
     uint32_t i = 0;
     while (points[i] < value) i++;
+    assert(i < count);
     *high = i;
     *low = points[i] == value ? i : i - 1;
     return true;
@@ -133,6 +135,7 @@ uint64_t fabric_attention_between(const struct fabric_attention *attention,
                                   uint64_t tokens, uint64_t value[2][2])
 {
     uint64_t edge[2];
+    assert(box->row[1] < attention->rows && box->column[1] < attention->columns);
     for (int r = 0; r < 2; r++)
         edge[r] = between(tokens, attention->tokens[box->column[0]],
                           attention->tokens[box->column[1]], value[r][0], value[r][1]);

@@ -9,6 +9,7 @@
 int sim_breakdown_open(const uint32_t *layer, uint32_t layer_count, uint32_t threads,
                        struct sim_breakdown *breakdown, char *err, size_t err_len)
 {
+    assert(layer_count >= 1);
     memset(breakdown, 0, sizeof *breakdown);
     breakdown->layer_count = layer_count;
     breakdown->layer = layer;
@@ -35,6 +36,7 @@ void sim_breakdown_close(struct sim_breakdown *breakdown)
 static void add_sum(struct sim_breakdown_sum *sum, const struct sim_attribution *made)
 {
     const int64_t *part_ps = made->part_ps + (size_t)made->slowest * SIM_PARTS;
+    assert(made->slowest < made->ranks);
     sum->cells++;
     sum->took_ps += made->took_ps[made->slowest];
     for (int part = 0; part < SIM_PARTS; part++) sum->part_ps[part] += part_ps[part];
@@ -48,6 +50,7 @@ static int add_direction(struct sim_breakdown *breakdown, const struct sim_excha
     uint64_t *after_ps = breakdown->cell_after_ps[d];
     const bool first = breakdown->all[d].cells == 0;
 
+    assert(d < SIM_DIRECTIONS && layer_index < breakdown->layer_count);
     if (sim_attribute(breakdown->bench, exchange, sim_attribute_parts(exchange),
                       sim_attribute_shifts(exchange), made, err, err_len) != 0)
         return -1;

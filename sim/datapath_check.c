@@ -108,11 +108,13 @@ static struct row_name name_row(const struct sim_layer_input *input,
     uint64_t block = row; /* Counts: rows are blocks. */
 
     if (stage == SIM_STAGE_COMBINE) {
+        assert(row < ref_token_count(routing));
         name.src_rank = ref_token_home(routing, row);
         name.src_token = (int64_t)(row - routing->token_start[name.src_rank]);
         return name;
     }
     if (stage != SIM_STAGE_LAYOUT) {
+        assert(row < input->traffic->received_rows);
         const uint64_t *start = input->traffic->block_start;
         uint64_t low = 0;
         uint64_t high = (uint64_t)(ll ? routing->experts : routing->ranks) * routing->ranks - 1;
@@ -141,6 +143,7 @@ static void add_wrong(const struct sim_layer_input *input, const struct sim_laye
                                         .expert = (int32_t)name.expert,
                                         .src_rank = name.src_rank,
                                         .src_token = name.src_token};
+    assert(rank < input->routing->ranks && name.src_rank < input->routing->ranks);
     sim_wrong_rows_add(wrong, &added);
 }
 
@@ -164,6 +167,7 @@ static bool all_nan(const struct sim_check_part *part, uint64_t i)
     const uint8_t *expected = part->expected + i * part->row_bytes;
     const uint8_t *actual = part->actual + i * part->row_bytes;
     if (part->element_bytes != 2) return false;
+    assert(part->row_bytes % 2 == 0);
     for (uint64_t b = 0; b < part->row_bytes; b += 2)
         if (memcmp(expected + b, actual + b, 2) != 0 &&
             (actual[b] != 0xFF || actual[b + 1] != 0x7F))
@@ -176,6 +180,7 @@ static void name_cause(const struct sim_check_part *part, uint64_t rows, uint64_
                        uint64_t differing_bytes, struct sim_check *check)
 {
     const uint8_t *actual = part->actual + i * part->row_bytes;
+    assert(i < rows && differing_bytes > 0 && differing_bytes <= part->row_bytes);
     if (all_poison(actual, part->row_bytes)) {
         snprintf(check->cause, sizeof check->cause, "%s: never delivered, still poison",
                  part->name);

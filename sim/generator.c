@@ -102,6 +102,7 @@ static uint32_t above_floor(const struct sim_generator *generator, const uint32_
 {
     const uint32_t per_node = generator->experts / generator->nodes;
     uint32_t count = 0;
+    assert(generator->experts % generator->nodes == 0);
     for (uint32_t n = 0; n < generator->nodes; n++) {
         if (best[n] == 0) continue;
         for (uint32_t e = n * per_node; e < (n + 1) * per_node; e++) {
@@ -129,6 +130,7 @@ static void draw_limited(const struct sim_generator *generator, struct sim_rng *
         uint32_t worst = generator->nodes; /* Lose the node whose best expert is worst. */
         for (uint32_t n = 0; n < generator->nodes; n++)
             if (best[n] > 0 && (worst == generator->nodes || best[n] <= best[worst])) worst = n;
+        assert(worst < generator->nodes);
         best[worst] = 0;
     }
     /* A few times topk are expected above this floor; where too few are, all count. */
@@ -155,6 +157,7 @@ static void draw_hot(const struct sim_generator *generator, struct sim_rng *rng,
                      int64_t *row)
 {
     const bool takes_hot = sim_rng_below(rng, 100) < generator->parameter;
+    assert(hot >= 0 && hot < generator->experts);
     row[0] = hot;
     sim_generator_fill_evenly(rng, generator->experts, generator->topk, 1, row);
     if (takes_hot || generator->topk == generator->experts) return;

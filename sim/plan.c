@@ -72,6 +72,7 @@ static int choose_layers(struct sim_plan *plan, uint32_t trace_layers, char *err
             sim_parse_u64(dash + 1, first, limit - 1, &last) != 0)
             goto bad;
     }
+    assert(first <= last && last < limit);
     if (last - first >= SIM_LAYERS_MAX) goto bad;
     for (uint64_t l = first; l <= last; l++) plan->layers[plan->layer_count++] = (uint32_t)l;
     return 0;
@@ -162,6 +163,7 @@ static int check_rules(struct sim_plan *plan, char *err, size_t err_len)
 /* A fault that the run never comes to would pass for a fault that does no harm. */
 static int check_faults(const struct sim_plan *plan, char *err, size_t err_len)
 {
+    assert(plan->layer_count > 0);
     for (uint32_t f = 0; f < plan->scenario.count; f++) {
         const struct sim_fault *fault = &plan->scenario.faults[f];
         const bool delay = fault->kind == SIM_FAULT_DELAY;
@@ -320,6 +322,7 @@ struct sim_exchange sim_plan_exchange(const struct sim_plan *plan,
                                       const struct sim_traffic *traffic,
                                       enum sim_direction direction)
 {
+    assert(traffic != NULL && direction < SIM_DIRECTIONS);
     return (struct sim_exchange){.machine = &plan->machine,
                                  .traffic = traffic,
                                  .network = &plan->network,

@@ -100,6 +100,7 @@ static void cut_halves(struct sim_step *step)
         const uint64_t rows = plan->tokens[r];
         const uint64_t left =
             step->halves == 2 ? left_rows(step, rows, padded, &step->half[1].before[r]) : rows;
+        assert(left <= rows);
         step->half[0].rows[r] = left;
         step->half[1].rows[r] = rows - left;
         for (int h = 0; h < STEP_HALVES; h++)
@@ -255,6 +256,7 @@ uint64_t sim_step_now_ps(const struct sim_step *step)
 static const struct sim_overlap_entry *stage_of(const struct sim_step *step, uint64_t stage)
 {
     const struct sim_overlap_entry *entry = step->table;
+    assert(stage < step->stages);
     for (uint64_t s = 0; s < stage; entry++) s += entry->op == SIM_OP_YIELD;
     return entry;
 }
@@ -267,6 +269,7 @@ static int run_dense(struct sim_step *step, char *err, size_t err_len)
     struct step_half halves[1];
     struct step_slot *slot = &step->half[0].slots[0];
     int status = 0;
+    assert(plain != NULL && step->halves >= 1 && step->halves <= STEP_HALVES);
     memcpy(halves, step->half, sizeof halves);
     for (uint32_t r = 0; r < step->ranks; r++) {
         step->half[0].rows[r] += step->half[1].rows[r];

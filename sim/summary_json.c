@@ -48,6 +48,7 @@ static json_t *layer_json(const struct sim_summary *summary, uint32_t index)
     const struct sim_distribution combine = sim_summary_times(summary, index, SIM_COMBINE);
     json_t *json = json_object(), *floor = json_object();
 
+    assert(index < summary->layer_count);
     json_object_set_new(json, "layer", json_integer(layer->layer));
     json_object_set_new(json, "dispatch_us", distribution(&dispatch));
     json_object_set_new(json, "combine_us", distribution(&combine));
@@ -66,6 +67,7 @@ static json_t *mismatch_json(const struct sim_summary *summary)
 {
     const struct sim_check *check = &summary->first;
     json_t *json = json_object();
+    assert(summary->mismatches > 0);
     json_object_set_new(json, "step", json_integer((json_int_t)summary->first_step));
     json_object_set_new(json, "layer", json_integer(summary->first_layer));
     json_object_set_new(json, "stage", json_string(sim_stage_name(check->stage)));
@@ -112,6 +114,7 @@ json_t *sim_summary_json(const struct sim_summary *summary, const struct sim_pla
     uint64_t expert_ppm = 0, rank_ppm = 0;
     char digest[17];
 
+    assert(plan->note_count <= SIM_NOTES_MAX);
     for (uint32_t l = 0; l < summary->layer_count; l++) {
         json_array_append_new(layers, layer_json(summary, l));
         expert_ppm += summary->layers[l].expert_ratio_ppm;

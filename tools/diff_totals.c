@@ -43,6 +43,7 @@ static bool next_rows(const struct diff_totals *totals, int kind, size_t at[2],
                       const struct trace_total *row[2])
 {
     int order = 0;
+    assert(kind >= 0 && kind < KINDS);
     for (int s = 0; s < 2; s++)
         row[s] = at[s] < totals->kinds[kind].count[s] ? &totals->kinds[kind].rows[s][at[s]] : NULL;
     if (row[0] == NULL && row[1] == NULL) return false;
@@ -65,6 +66,7 @@ static bool next_rows(const struct diff_totals *totals, int kind, size_t at[2],
 /* The side that names the row: A, unless it is not there or stands for a part of 0. */
 static const struct trace_total *either(const struct trace_total *const row[2])
 {
+    assert(row[0] != NULL || row[1] != NULL);
     return row[0] != NULL && (row[0]->op[0] != '\0' || row[1] == NULL) ? row[0] : row[1];
 }
 

@@ -1,4 +1,5 @@
 /* tools/sweep_crossover.c - up to how many tokens low latency is the faster mode. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ static uint32_t find_value(const struct sim_sweep_axis *axis, const char *value)
 static uint32_t stride_of(const struct sweep_table *table, uint32_t axis)
 {
     uint32_t stride = 1;
+    assert(axis < table->grid.axis_count);
     for (uint32_t a = axis + 1; a < table->grid.axis_count; a++)
         stride *= table->grid.axes[a].count;
     return stride;
@@ -46,6 +48,7 @@ static double find_crossing(const struct pair *pairs, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
         const struct pair a = pairs[i - 1], b = pairs[i];
+        assert(a.tokens <= b.tokens);
         if (a.gain_us > 0 && b.gain_us <= 0)
             return a.tokens + (b.tokens - a.tokens) * a.gain_us / (a.gain_us - b.gain_us);
     }
@@ -63,8 +66,10 @@ static json_t *cross_json(const struct sweep_table *table, uint32_t first, uint3
     char text[512] = "";
     size_t at = 0;
 
+    assert(axis->count <= SIM_SWEEP_VALUES_MAX);
     for (uint32_t v = 0; v < axis->count; v++) {
         const uint32_t cell = first + v * stride;
+        assert(cell < table->cell_count);
         const double ll = sweep_number(table, cell, "step_us"),
                      normal = sweep_number(table, cell + to_normal, "step_us");
         if (isnan(ll) || isnan(normal)) continue;

@@ -72,6 +72,7 @@ static uint32_t put_series(FILE *gnuplot, const struct sweep_table *table, uint3
     const uint32_t lines = table->cell_count / table->grid.axes[axis].count;
     uint32_t drawn = 0;
 
+    assert(first_cell != NULL && axis < table->grid.axis_count);
     for (uint32_t s = 0; s < lines && drawn < SERIES_MAX; s++) {
         uint32_t points = 0;
         for (uint32_t c = 0; c < table->cell_count; c++) {
@@ -87,6 +88,7 @@ static uint32_t put_series(FILE *gnuplot, const struct sweep_table *table, uint3
         fputs("EOD\n", gnuplot);
         drawn++;
     }
+    assert(drawn <= SERIES_MAX);
     return drawn;
 }
 

@@ -13,16 +13,19 @@
 double sweep_number(const struct sweep_table *table, uint32_t cell, const char *key)
 {
     const json_t *value = json_object_get(table->cells[cell].summary, key);
+    assert(cell < table->cell_count);
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
 const char *sweep_value(const struct sweep_table *table, uint32_t cell, uint32_t axis)
 {
+    assert(cell < table->cell_count && axis < table->grid.axis_count);
     return table->grid.axes[axis].values[sim_sweep_at(&table->grid, cell, axis)];
 }
 
 bool sweep_fits(const struct sweep_table *table, uint32_t cell)
 {
+    assert(cell < table->cell_count);
     return !json_is_false(json_object_get(table->cells[cell].summary, "fits"));
 }
 

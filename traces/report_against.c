@@ -1,6 +1,7 @@
 /* traces/report_against.c - another run beside this one: settings, times, results. */
 #include "traces/report_private.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -106,6 +107,7 @@ static void put_total(struct trace_html *html, const struct trace_total *mine,
 {
     const struct trace_total *named = mine != NULL ? mine : theirs;
 
+    assert(mine != NULL || theirs != NULL);
     trace_html_put(html, "<tr>");
     trace_html_text_cell(html, named->op);
     trace_html_text_cell(html, named->name);

@@ -62,6 +62,7 @@ static void put_awaited(struct report *report, const uint64_t *waits, uint32_t w
     uint64_t all_ps = 0, most_ps = 0;
     uint32_t most = 0;
 
+    assert(waits != NULL && waiters > 0 && ranks > 0);
     for (uint32_t r = 0; r < ranks; r++) {
         uint64_t sum_ps = 0;
         for (uint32_t w = 0; w < waiters; w++) sum_ps += waits[(size_t)w * ranks + r];

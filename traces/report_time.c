@@ -32,6 +32,7 @@ uint32_t report_colour(const struct report *report, const struct trace_name *op)
 
     if (first == report->op_count) return REPORT_COLOURS - 1;
     for (uint32_t i = 0; i < first; i++) colour += first_of(report, report->ops[i].text) == i;
+    assert(colour <= first);
     return colour % REPORT_COLOURS;
 }
 
@@ -101,6 +102,7 @@ static uint64_t tallest_layer_ps(const struct trace_op_time *times, size_t count
         sum_ps += times[t].mean_ps;
         if (sum_ps > tallest_ps) tallest_ps = sum_ps;
     }
+    assert((*layers > 0) == (count > 0));
     return tallest_ps;
 }
 

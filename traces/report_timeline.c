@@ -30,6 +30,7 @@ struct extent { /* Of what is drawn. */
 static void put_axis(struct report *report, const struct extent *extent, double height)
 {
     const double whole_us = (double)(extent->last_ps - extent->first_ps) / 1e6;
+    assert(extent->first_ps < extent->last_ps);
     for (int i = 0; i <= 6; i++)
         trace_html_put(&report->html,
                        "<line x1=\"%d\" y1=\"0\" x2=\"%d\" y2=\"%.1f\"/><text "
@@ -54,6 +55,7 @@ static int put_spans(struct report *report, struct trace_cursor *cursor,
     const uint64_t label_stride = (extent->lanes + LANE_LABELS_MAX - 1) / LANE_LABELS_MAX;
     uint64_t lanes = 0;
 
+    assert(extent->lanes > 0 && label_stride > 0);
     while (!cursor->ended) {
         uint32_t rank = 0;
         uint64_t start_ps = 0, end_ps = 0, bytes = 0, rows = 0;
@@ -104,6 +106,11 @@ static int measure_layer(struct report *report, struct extent *extent)
                             trace_reader_run(report->reader)->run, report->step, report->layer);
     if (status == 0) status = trace_cursor_times(&cursor, 2, &extent->first_ps, &extent->last_ps);
     if (status == 0) status = trace_cursor_number(&cursor, 4, INT64_MAX, &extent->lanes);
+    if (status == 0 && extent->lanes == 0)
+        status = trace_fail(report->err, report->err_len,
+                            "%s: span: step %" PRId64 ", layer %" PRId64
+                            ": no span has both a rank and a stream",
+                            trace_reader_path(report->reader), report->step, report->layer);
     trace_cursor_close(&cursor);
     if (status == 0 && extent->last_ps == extent->first_ps) extent->last_ps++; /* Scale by it. */
     return status;
