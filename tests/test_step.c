@@ -391,7 +391,7 @@ START_TEST(two_batches_lose_at_32_tokens_and_win_at_256)
 {
     /* Published (SGLang, DeepSeek-V3, EP72 decode on H100, 2000 tokens of context): -27 % at 32
      * tokens per device, small or negative below 64, +25.5 % at 256. 256 experts and 32 replicas
-     * are 288 slots, 4 a rank. The model gives -28 and +28 and breaks even near 120, not 64: two
+     * are 288 slots, 4 a rank. The model gives -30 and +27 and breaks even near 115, not 64: two
      * halves pay each floor (attention module 48 us, its weights, router, experts' weights) twice,
      * which at 64 tokens is more than the communication that they hide. */
     set("eplb", "288");
