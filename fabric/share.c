@@ -11,7 +11,7 @@
 #define PS_PER_S UINT64_C(1000000000000)
 
 /* What a stream gets from now on. Kept, as it changes with the streams alone. */
-static void set_rate(struct fabric_share *share)
+static inline void set_rate(struct fabric_share *share)
 {
     if (share->streams <= share->unshared) {
         share->rate_bytes_per_s = share->stream_bytes_per_s;
@@ -21,7 +21,7 @@ static void set_rate(struct fabric_share *share)
     share->rate_bytes_per_s = even > 0 ? even : 1;
 }
 
-static void advance(struct fabric_share *share, uint64_t now_ps)
+static inline void advance(struct fabric_share *share, uint64_t now_ps)
 {
     assert(now_ps >= share->now_ps);
     if (share->count > 0)
@@ -62,7 +62,7 @@ void fabric_share_add(struct fabric_share *share, uint64_t now_ps, uint32_t id, 
 }
 
 /* How long until so much is done for a stream. */
-static uint64_t span_ps(const struct fabric_share *share, fabric_u128 left)
+static inline uint64_t span_ps(const struct fabric_share *share, fabric_u128 left)
 {
     const uint64_t rate = share->rate_bytes_per_s;
     if (left <= UINT64_MAX - rate) /* Nearly always, and so much dearer otherwise. */
@@ -79,7 +79,7 @@ uint64_t fabric_share_next_ps(const struct fabric_share *share)
     return share->now_ps + (end > share->served ? span_ps(share, end - share->served) : 0);
 }
 
-static uint32_t take_first(struct fabric_share *share)
+static inline uint32_t take_first(struct fabric_share *share)
 {
     const struct fabric_share_job *job = share->jobs + share->first;
     share->streams -= job->streams;

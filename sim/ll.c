@@ -137,10 +137,23 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
 }
 
 static const struct {
-    const char *name, *kind;
+    char name[16], kind[sizeof((struct sim_resource_use *)NULL)->kind];
 } uses[LL_USES] = {[LL_LINK_OUT] = {"nvlink.out", "link"}, [LL_LINK_IN] = {"nvlink.in", "link"},
                    [LL_NIC_OUT] = {"nic.out", "nic"},      [LL_NIC_IN] = {"nic.in", "nic"},
                    [LL_SMS] = {"sm", "sm_pool"},           [LL_QPS] = {"qp", "qp"}};
+
+static void name_uses(struct sim_resource_use *use, uint32_t rank)
+{
+    char prefix[sizeof use->name - sizeof uses[0].name];
+    const int length = snprintf(prefix, sizeof prefix, "rank%u.", rank);
+    assert(length > 0 && (size_t)length < sizeof prefix);
+    for (uint32_t u = 0; u < LL_USES; u++) {
+        use[u] = (struct sim_resource_use){.busy_ps = 0};
+        memcpy(use[u].name, prefix, (size_t)length);
+        memcpy(use[u].name + length, uses[u].name, sizeof uses[u].name);
+        memcpy(use[u].kind, uses[u].kind, sizeof uses[u].kind);
+    }
+}
 
 /* A byte passes one after the other: the times add. What a kernel reaches on NVLink falls short
  * of what plain stores do by a span per byte, not by a share: a slower link loses less. */
@@ -170,11 +183,7 @@ static void init_rank(struct ll *ll, uint32_t rank)
     r->link_at_ps = r->open_ps = LL_NEVER;
     r->unpublished = r->unarrived = ll->experts;
     r->use = ll->timing->resources + (size_t)rank * LL_USES;
-    for (uint32_t u = 0; u < LL_USES; u++) {
-        r->use[u] = (struct sim_resource_use){.busy_ps = 0};
-        snprintf(r->use[u].name, sizeof r->use[u].name, "rank%u.%s", rank, uses[u].name);
-        snprintf(r->use[u].kind, sizeof r->use[u].kind, "%s", uses[u].kind);
-    }
+    name_uses(r->use, rank);
 }
 
 /* The next part of the scratch, on a cache line of its own; *at counts bytes, and with at NULL
