@@ -8,11 +8,12 @@
 
 enum { RATE_BYTES = 32 };
 
+static const struct fabric_unit GBITS = {1000000000, 8};
+
 /* "GBPS", "GBPS:shared" or "GBPS:own". */
 static int read_background(const char *text, struct fabric_network_shape *shape, char *err,
                            size_t err_len)
 {
-    static const struct fabric_unit GBITS = {1000000000, 8};
     const size_t span = strcspn(text, ":");
     const char *lane = text + span;
     char rate[RATE_BYTES] = "";
@@ -42,6 +43,15 @@ int sim_network_read(const struct sim_settings *settings, const struct fabric_ma
                    : strcmp(control, "off") == 0 ? FABRIC_CONTROL_OFF
                                                  : FABRIC_CONTROL_IDEAL;
     if (read_background(settings->background, &read, err, err_len) != 0) return -1;
+    const uint64_t carries = fabric_network_bytes_per_s(NULL, machine);
+    if (carries > 0 && read.background_bytes_per_s >= carries) {
+        char most[48];
+        fabric_decimal_format(carries, GBITS, most, sizeof most);
+        snprintf(err, err_len,
+                 "--background: %.32s: must be below the %s Gb/s that a NIC of %s carries",
+                 settings->background, most, machine->name);
+        return -1;
+    }
     if (machine->nic_goodput_bytes_per_s > 0 &&
         fabric_network_check(&read, machine, err, err_len) != 0)
         return -1;

@@ -126,6 +126,11 @@ static int choose_starts(struct sim_plan *plan, char *err, size_t err_len)
                  "--hook: send and receive are apart in low latency alone: --mode ll");
         return -1;
     }
+    if (plan->hook && plan->note_count < SIM_NOTES_MAX)
+        plan_note(plan,
+                  "--hook: times are of the send and the receive kernel, without the %.24s us of "
+                  "other work between them; rows move meanwhile, so there is no floor and no ratio",
+                  hook);
     return 0;
 }
 
@@ -147,7 +152,9 @@ static int check_rules(struct sim_plan *plan, char *err, size_t err_len)
     sim_rules_check(&input, rules);
     if (sim_rules_allow(rules, plan->settings.allow, err, err_len) != 0) return -1;
     if (sim_rules_refuse(rules, false, refusal, sizeof refusal) > 0) {
-        snprintf(err, err_len, "refused: %s", refusal);
+        char way[96];
+        sim_rules_way_out(&input, rules, way, sizeof way);
+        snprintf(err, err_len, "refused: %s%s%s", refusal, way[0] != '\0' ? "; " : "", way);
         return -1;
     }
     for (uint32_t i = 0; i < SIM_RULES; i++) {

@@ -102,6 +102,11 @@ int sim_rules_allow(struct sim_rule rules[SIM_RULES], const char *list, char *er
 uint32_t sim_rules_refuse(const struct sim_rule rules[SIM_RULES], bool strict, char *refusal,
                           size_t refusal_len);
 
+/* Where the number of ranks is what is refused: the nearest numbers below and above it that pass
+ * every rule, with nodes filled: "--ep 8 or --ep 16 passes". "" where it is not, or none does. */
+void sim_rules_way_out(const struct sim_rules_input *input, const struct sim_rule rules[SIM_RULES],
+                       char *text, size_t text_len);
+
 /* Fill input from a run's settings. tokens_out and capacity_out are [settings->ep] and become
  * input->tokens and ->capacity. qp_depth_auto: what "auto" means (0 = 2(M + 1); check passes the
  * library's 1024). 0, or -1 with err when an option cannot be read. */

@@ -159,16 +159,22 @@ static void check_topk(const struct sim_rules_input *input, struct sim_rule *rul
                                            : "there are no more experts");
 }
 
-static void check_experts(const struct sim_rules_input *input, struct sim_rule *rule)
+/* ranks_pass: every other rule takes so many ranks, so that more places would be a way out. */
+static void check_experts(const struct sim_rules_input *input, bool ranks_pass,
+                          struct sim_rule *rule)
 {
     const uint32_t experts = input->experts, ranks = input->ranks;
 
     sim_rule_figures(rule, experts, ranks, "multiple of %u", ranks);
     if (experts == 0 || experts % ranks != 0) {
         const uint64_t nearest = round_up(experts == 0 ? 1 : experts, ranks);
-        sim_rule_fail(rule, (int64_t)nearest,
-                      "%u experts on %u ranks: %u %% %u = %u, not 0; use %llu", experts, ranks,
-                      experts, ranks, experts % ranks, (unsigned long long)nearest);
+        char places[96] = "";
+        if (ranks_pass)
+            snprintf(places, sizeof places,
+                     "; %llu places pass (--eplb %llu: replicas of the hottest)",
+                     (unsigned long long)nearest, (unsigned long long)nearest);
+        sim_rule_fail(rule, (int64_t)nearest, "%u experts on %u ranks: %u %% %u = %u, not 0%s",
+                      experts, ranks, experts, ranks, experts % ranks, places);
         return;
     }
     uint64_t limit = UINT64_MAX;
@@ -202,8 +208,7 @@ static void check_local_ranks(const struct sim_rules_input *input, struct sim_ru
 
         sim_rule_figures(rule, ranks, 8, "below 8 or a multiple of 8");
         if (ranks >= 8 && ranks % 8 != 0)
-            sim_rule_fail(rule, nearest, "%u ranks: more than 8 and not a multiple of 8; use %u",
-                          ranks, nearest);
+            sim_rule_fail(rule, nearest, "%u ranks: more than 8 and not a multiple of 8", ranks);
         return;
     }
     if (ranks % nodes != 0) {
@@ -257,7 +262,8 @@ void sim_rules_shape(const struct sim_rules_input *input, struct sim_rule *rules
     else
         check_hidden_normal(input, &rules[SIM_RULE_HIDDEN_NORMAL]);
     check_topk(input, &rules[SIM_RULE_TOPK]);
-    check_experts(input, &rules[SIM_RULE_EXPERTS_DIVIDE]);
     check_local_ranks(input, &rules[SIM_RULE_LOCAL_RANKS]);
     check_node_count(input, &rules[SIM_RULE_NODE_COUNT]);
+    check_experts(input, rules[SIM_RULE_LOCAL_RANKS].ok && rules[SIM_RULE_NODE_COUNT].ok,
+                  &rules[SIM_RULE_EXPERTS_DIVIDE]);
 }

@@ -171,9 +171,11 @@ static void check_ll(const struct sim_rules_input *input, struct sim_rule *rules
     check_tokens(input, &rules[SIM_RULE_TOKENS_OVER_CAPACITY]);
     sim_rule_figures(guard, capacity, TOKENS_GUARD, "at most %u", TOKENS_GUARD);
     if (capacity > TOKENS_GUARD)
-        sim_rule_fail(guard, TOKENS_GUARD,
-                      "capacity %u is above the frameworks' guard of %u (FINISHED_SUM_TAG)",
-                      capacity, TOKENS_GUARD);
+        sim_rule_fail(
+            guard, TOKENS_GUARD,
+            "capacity %u is above the frameworks' guard of %u (FINISHED_SUM_TAG): send fewer "
+            "tokens, use --mode normal, or lift it with --allow max_tokens_1024",
+            capacity, TOKENS_GUARD);
     check_qp_depth(input, capacity, &rules[SIM_RULE_QP_DEPTH]);
     check_ll_buffer(input, capacity, &rules[SIM_RULE_BUFFER_BYTES]);
 }

@@ -273,6 +273,26 @@ int sim_settings_from_json(const json_t *json, struct sim_settings *settings, ch
     return 0;
 }
 
+void sim_settings_words(const struct sim_settings *settings, const char *const *omit, char *text,
+                        size_t text_len)
+{
+    size_t used = 0;
+
+    assert(omit != NULL && text_len > 0);
+    text[0] = '\0';
+    for (size_t i = 0; i < OPTION_COUNT && used < text_len; i++) {
+        const struct sim_option *option = &OPTIONS[i];
+        const char *const *known = omit;
+        char value[SIM_PATH_MAX];
+        while (*known != NULL && strcmp(*known, option->name) != 0) known++;
+        if (!option->in_digest || *known != NULL) continue;
+        sim_settings_get(settings, option, value, sizeof value);
+        if (strcmp(value, option->fallback) == 0) continue;
+        used += (size_t)snprintf(text + used, text_len - used, "%s--%s %s", used > 0 ? " " : "",
+                                 option->name, value);
+    }
+}
+
 void sim_settings_digest(const struct sim_settings *settings, char digest[17])
 {
     uint64_t hash = 0;

@@ -92,6 +92,10 @@ void sim_settings_get(const struct sim_settings *settings, const struct sim_opti
 json_t *sim_settings_json(const struct sim_settings *settings);
 int sim_settings_from_json(const json_t *json, struct sim_settings *settings, char *err,
                            size_t err_len);
+/* The options that differ from their defaults and change results, as one would type them:
+ * "--hook 78 --skew normal:56". Those named in omit (ends with NULL) are left out. */
+void sim_settings_words(const struct sim_settings *settings, const char *const *omit, char *text,
+                        size_t text_len);
 /* 16 hex digits and a NUL over the options that change results. */
 void sim_settings_digest(const struct sim_settings *settings, char digest[17]);
 

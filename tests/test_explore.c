@@ -208,6 +208,34 @@ START_TEST(the_command_prints_one_document_and_its_status_is_the_answer)
 }
 END_TEST
 
+START_TEST(a_document_holds_the_question_and_a_depth_that_is_enough)
+{
+    struct test_output output;
+    TEST_EPSIM(&output, "explore", "qp", "--depth", "1024", "--capacity", "512", "--json");
+    ck_assert_int_eq(output.status, 1);
+    json_t *json = test_json(&output);
+    ck_assert_int_eq(int_at(json, "question.depth"), 1024);
+    ck_assert_int_eq(int_at(json, "question.capacity"), 512);
+    ck_assert_int_eq(int_at(json, "depth_enough"), 1026); /* 2 (M + 1) */
+    json_decref(json);
+    TEST_EPSIM(&output, "explore", "qp", "--depth", "1024", "--capacity", "512");
+    TEST_SAYS(output.out, "\nenough: a depth of 1026, 2 * (512 rows + 1 flag)\n");
+    TEST_EPSIM(&output, "explore", "qp", "--depth", "1026", "--capacity", "512");
+    ck_assert_int_eq(output.status, 0);
+    TEST_EPSIM(&output, "explore", "sentinel", "--tokens", "4", "--tag", "6", "--ordering",
+               "unordered", "--json");
+    json = test_json(&output);
+    ck_assert_int_eq(int_at(json, "question.tokens"), 4);
+    ck_assert_int_eq(int_at(json, "question.tag"), 6);
+    ck_assert_str_eq(text_at(json, "question.ordering"), "unordered");
+    json_decref(json);
+    TEST_EPSIM(&output, "explore", "buffers", "--outstanding", "3", "--json");
+    json = test_json(&output);
+    ck_assert_int_eq(int_at(json, "question.outstanding"), 3);
+    json_decref(json);
+}
+END_TEST
+
 static const struct {
     const char *protocol, *option, *value, *complaint;
 } MISUSES[] = {
@@ -245,6 +273,7 @@ Suite *explore_suite(void)
     tcase_add_test(tests, a_flag_posted_over_the_first_row_makes_every_row_late);
     tcase_add_test(tests, two_results_may_be_held_and_a_third_overwrites_the_first);
     tcase_add_test(tests, the_command_prints_one_document_and_its_status_is_the_answer);
+    tcase_add_test(tests, a_document_holds_the_question_and_a_depth_that_is_enough);
     tcase_add_loop_test(tests, a_question_that_cannot_be_asked_is_one_line, 0,
                         sizeof MISUSES / sizeof MISUSES[0]);
     suite_add_tcase(suite, tests);

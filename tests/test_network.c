@@ -365,7 +365,7 @@ START_TEST(what_is_no_rate_or_too_much_is_refused)
         TEST_SAYS(err, "--background: ");
     }
     ck_assert_int_eq(make("background", "400"), -1);
-    TEST_SAYS(err, "must be below what a NIC of h100-hgx carries");
+    TEST_SAYS(err, "must be below the 376 Gb/s that a NIC of h100-hgx carries");
     ck_assert_int_eq(sim_settings_set(&settings, "fabric-routing", "ecmp", err, sizeof err), -1);
     ck_assert_str_eq(err, "--fabric-routing: ecmp: must be one of ideal|static|adaptive");
 }

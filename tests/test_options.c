@@ -66,6 +66,25 @@ static const struct {
      "epsim eplb: --ep: needs --trace or --routing"},
     {{"eplb", "--routing", "uniform", "--replicas", "288", "--weights", "WEIGHTS"},
      "epsim eplb: --weights: "},
+    {{"run", "--machine", "h100-hgx", "--ep", "16", "--background", "400:shared"},
+     "epsim run: --background: 400:shared: must be below the 376 Gb/s that a NIC of h100-hgx"},
+    {{"sweep", "--background", "100,200"}, "epsim sweep: --background: 100,200: is no axis"},
+    {{"sweep", "--hook=1,2"}, "epsim sweep: --hook: 1,2: is no axis"},
+    {{"sweep", "--layers", "1", "--advise", "cost"},
+     "epsim sweep: --advise: cost: no machine here has a price: give --machine a file with "
+     "'inherits: h200-hgx' and 'gpu_hour_usd: N'"},
+    {{"explore"}, "epsim explore: sentinel|qp|buffers|skew: one of these must be named"},
+    {{"verify", "--golden", "DIR", "one"}, "epsim verify: one: one argument too many"},
+    {{"run", "--ep", "12"},
+     "epsim run: refused: experts_divide: 256 experts on 12 ranks: 256 % 12 = 4, not 0; "
+     "local_ranks: 12 ranks: more than 8 and not a multiple of 8; --ep 8 or --ep 16 passes\n"},
+    {{"run", "--ep", "8", "--machine", "h200-pair"},
+     "epsim run: refused: node_count: 4 nodes, but the machine has no NIC; --ep 2 passes, or a "
+     "--machine with NICs\n"},
+    {{"run", "--tokens", "2000", "--mode", "ll"},
+     "epsim run: refused: max_tokens_1024: capacity 2048 is above the frameworks' guard of 1024 "
+     "(FINISHED_SUM_TAG): send fewer tokens, use --mode normal, or lift it with --allow "
+     "max_tokens_1024\n"},
 };
 
 START_TEST(a_complaint_names_what_was_typed)

@@ -260,6 +260,29 @@ static void assert_refused(const struct test_output *output, const char *words)
     ck_assert_ptr_eq(strchr(output->err, '\n'), output->err + output->err_bytes - 1);
 }
 
+START_TEST(a_run_says_the_options_that_make_its_numbers)
+{
+    struct test_output output;
+    TEST_EPSIM(&output, "run", "--machine", "h100-hgx", "--ep", "16", "--layers", "1", "--tokens",
+               "4");
+    ck_assert_ptr_null(strstr(output.out, "\noptions "));
+    TEST_EPSIM(&output, "run", "--machine", "h100-hgx", "--ep", "16", "--layers", "1", "--tokens",
+               "4", "--hook", "78", "--skew", "normal:56", "--background", "100",
+               "--fabric-routing", "static", "--congestion-control", "on", "--detail", "summary");
+    TEST_SAYS(output.out, "\noptions   --fabric-routing static --congestion-control on "
+                          "--background 100 --skew normal:56 --hook\n          78\n");
+    TEST_SAYS(output.out, "without the 78 us of other work");
+    TEST_SAYS(output.out, "so there is no floor and no ratio");
+    TEST_EPSIM(&output, "run", "--ep", "8", "--layers", "1", "--tokens", "4", "--hook", "78",
+               "--json");
+    json_t *json = test_json(&output);
+    ck_assert_str_eq(text_at(json, "settings.hook"), "78");
+    ck_assert_str_eq(text_at(json, "settings.skew"), "none");
+    ck_assert_uint_eq(json_array_size(json_at(json, "notes")), 1);
+    json_decref(json);
+}
+END_TEST
+
 START_TEST(what_cannot_be_asked_is_one_line_and_status_2)
 {
     const char *folder = make_trace();
@@ -288,7 +311,7 @@ START_TEST(what_cannot_be_asked_is_one_line_and_status_2)
     TEST_EPSIM(&output, "run", "--routing", "zipf");
     assert_refused(&output, "routing zipf: no such file: must be uniform, lognormal:S, hot:N,");
     TEST_EPSIM(&output, "run", "--ep", "72", "--db", db);
-    assert_refused(&output, "use 288 (--eplb N");
+    assert_refused(&output, "288 places pass (--eplb 288");
     TEST_EPSIM(&output, "accuracy", "--measured", folder);
     assert_refused(&output, "cannot be read: a folder?");
     ck_assert(!test_exists(db));
@@ -406,6 +429,7 @@ Suite *replay_suite(void)
     tcase_add_test(tests, a_trace_of_another_model_is_remarked);
     tcase_add_loop_test(tests, options_that_say_nothing_alone_are_remarked, 0, 5);
     tcase_add_test(tests, weights_that_are_no_numbers_are_remarked);
+    tcase_add_test(tests, a_run_says_the_options_that_make_its_numbers);
     tcase_add_test(tests, what_cannot_be_asked_is_one_line_and_status_2);
     tcase_add_test(tests, faults_that_cannot_happen_are_refused_and_leave_no_run);
     tcase_add_test(tests, what_no_machine_can_do_is_refused_whatever_is_allowed);

@@ -4,6 +4,7 @@
  * hand. Every test changes one thing in a deployment that passes. */
 #include <check.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include "tests/rules_support.h"
 #include "tests/support.h"
@@ -359,6 +360,45 @@ START_TEST(low_latency_after_normal_needs_a_clean)
 }
 END_TEST
 
+START_TEST(ranks_that_a_refusal_names_pass_every_rule)
+{
+    uint32_t many[SIM_RANKS_MAX], named = 0;
+    char way[96];
+
+    for (uint32_t r = 0; r < SIM_RANKS_MAX; r++) many[r] = 128;
+    for (uint32_t ranks = 1; ranks <= 64; ranks++) {
+        const enum sim_mode mode = _i == 0 ? SIM_MODE_LL : SIM_MODE_NORMAL;
+        struct sim_rules_input input = deployment(mode, ranks);
+        uint32_t found[2] = {0, 0};
+        input.tokens = input.capacity = many;
+        input.machine_has_nic = _i < 2;
+        input.machine_node_ranks = _i < 2 ? 8 : 2;
+        input.nodes = (ranks + input.machine_node_ranks - 1) / input.machine_node_ranks;
+        sim_rules_check(&input, rules);
+        sim_rules_way_out(&input, rules, way, sizeof way);
+        const int count = sscanf(way, "--ep %" SCNu32 " or --ep %" SCNu32, &found[0], &found[1]);
+        const bool refused = !rules[SIM_RULE_EXPERTS_DIVIDE].ok ||
+                             !rules[SIM_RULE_LOCAL_RANKS].ok || !rules[SIM_RULE_NODE_COUNT].ok;
+        ck_assert_msg(refused == (count > 0), "%" PRIu32 ": %s", ranks, way);
+        for (int f = 0; f < count; f++) {
+            input.ranks = found[f];
+            input.nodes = (found[f] + input.machine_node_ranks - 1) / input.machine_node_ranks;
+            sim_rules_check(&input, rules);
+            for (uint32_t i = 0; i < SIM_RULES; i++)
+                ck_assert_msg(rules[i].ok || rules[i].model_only, "%" PRIu32 ": %s: %s", ranks, way,
+                              rules[i].text);
+            named++;
+        }
+    }
+    ck_assert_uint_gt(named, 30);
+    const struct sim_rules_input twelve = deployment(SIM_MODE_LL, 12); /* 256 = 8 x 32 = 16 x 16. */
+    sim_rules_check(&twelve, rules);
+    sim_rules_way_out(&twelve, rules, way, sizeof way);
+    ck_assert_str_eq(way, "--ep 8 or --ep 16 passes");
+    ck_assert_ptr_null(strstr(rules[SIM_RULE_EXPERTS_DIVIDE].text, "264")); /* No 12 ranks. */
+}
+END_TEST
+
 Suite *rules_suite(void);
 Suite *rules_suite(void)
 {
@@ -384,6 +424,7 @@ Suite *rules_suite(void)
     tcase_add_test(tcase, normal_buffers_stay_in_an_int_with_rdma);
     tcase_add_test(tcase, communication_sms_are_even_and_not_too_many);
     tcase_add_test(tcase, low_latency_after_normal_needs_a_clean);
+    tcase_add_loop_test(tcase, ranks_that_a_refusal_names_pass_every_rule, 0, 3);
     suite_add_tcase(suite, tcase);
     return suite;
 }

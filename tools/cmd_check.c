@@ -41,6 +41,7 @@ struct check {
     uint32_t tokens[SIM_RANKS_MAX], capacity[SIM_RANKS_MAX];
     struct sim_rule rules[SIM_RULES];
     char warning[512];
+    char way[96];      /* Ranks that would pass; "" where other things are refused, or nothing. */
     char overlap[256]; /* Why the schedule asked for is refused; "" when it is not. */
 };
 
@@ -245,6 +246,8 @@ static json_t *check_json(const struct check *check, bool ok)
                         check->warning[0] != '\0' ? json_string(check->warning) : json_null());
     json_object_set_new(json, "overlap",
                         check->overlap[0] != '\0' ? json_string(check->overlap) : json_null());
+    json_object_set_new(json, "way_out",
+                        check->way[0] != '\0' ? json_string(check->way) : json_null());
     json_object_set_new(json, "settings", sim_settings_json(&check->line.settings));
     return json;
 }
@@ -290,8 +293,8 @@ static void print_check(const struct check *check, const char *refusal)
         printf("\nnote: run and replay pad hidden %" PRIu32 " to %" PRIu32 "\n",
                check->model.hidden, check->model.hidden_padded);
     if (check->warning[0] != '\0') printf("\nwarning: %s\n", check->warning);
-    printf("\n%s%s\n", refusal[0] != '\0' ? "refused: " : "ok: the library would run this",
-           refusal);
+    printf("\n%s%s%s%s\n", refusal[0] != '\0' ? "refused: " : "ok: the library would run this",
+           refusal, check->way[0] != '\0' ? "; " : "", check->way);
 }
 
 int cmd_check(int argc, char **argv)
@@ -311,6 +314,7 @@ int cmd_check(int argc, char **argv)
     check_overlap(check, refusal, sizeof(refusal));
     const bool ok = refusal[0] == '\0';
     status = ok ? EXIT_OK : EXIT_NO;
+    sim_rules_way_out(&check->input, check->rules, check->way, sizeof check->way);
     if (!check->line.json)
         print_check(check, refusal);
     else if (command_print_json(check_json(check, ok)) != EXIT_OK)

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "ref/sizes.h"
 #include "sim/explore.h"
 #include "tools/commands.h"
 
@@ -108,6 +109,22 @@ static int read_ask(const struct command_line *line, struct sim_explore_ask *ask
     return 0;
 }
 
+/* What was asked: the numbers that the protocol has, given or not. */
+static json_t *ask_json(const struct sim_explore_ask *ask)
+{
+    switch (ask->protocol) {
+    case SIM_EXPLORE_SENTINEL:
+        return json_pack("{s:I, s:I, s:s}", "tokens", (json_int_t)ask->tokens, "tag",
+                         (json_int_t)ask->tag, "ordering", ask->ordered ? "ordered" : "unordered");
+    case SIM_EXPLORE_QP:
+        return json_pack("{s:I, s:I}", "capacity", (json_int_t)ask->tokens, "depth",
+                         (json_int_t)ask->depth);
+    case SIM_EXPLORE_BUFFERS: break;
+    }
+    return json_pack("{s:I, s:I}", "tokens", (json_int_t)ask->tokens, "outstanding",
+                     (json_int_t)ask->outstanding);
+}
+
 static json_t *exploration_json(const struct sim_exploration *exploration)
 {
     const struct sim_explore_ask *ask = &exploration->ask;
@@ -124,12 +141,16 @@ static json_t *exploration_json(const struct sim_exploration *exploration)
                                               (json_int_t)row->src_token));
     }
     json_object_set_new(json, "protocol", json_string(sim_explore_name(ask->protocol)));
+    json_object_set_new(json, "question", ask_json(ask));
     json_object_set_new(json, "tokens", json_integer(ask->tokens));
     json_object_set_new(json, "safe", json_boolean(exploration->safe));
     json_object_set_new(json, "states", json_integer((json_int_t)exploration->states));
     json_object_set_new(json, "schedule", schedule);
     json_object_set_new(json, "wrong_rows", json_integer((json_int_t)exploration->row_count));
     json_object_set_new(json, "rows", rows);
+    if (ask->protocol == SIM_EXPLORE_QP)
+        json_object_set_new(json, "depth_enough",
+                            json_integer((json_int_t)ref_size_qp_depth(ask->tokens)));
     return json;
 }
 
@@ -186,6 +207,9 @@ static void print_exploration(const struct sim_exploration *exploration)
            exploration->states, exploration->step_count);
     while (sim_explore_line(exploration, &reader, true, text, sizeof text)) printf("  %s\n", text);
     print_rows(exploration);
+    if (exploration->ask.protocol == SIM_EXPLORE_QP)
+        printf("\nenough: a depth of %" PRIu64 ", 2 * (%" PRIu32 " rows + 1 flag)\n",
+               ref_size_qp_depth(exploration->ask.tokens), exploration->ask.tokens);
 }
 
 int cmd_explore(int argc, char **argv)

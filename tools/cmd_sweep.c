@@ -215,6 +215,49 @@ static bool take(void *context, const struct sim_sweep_result *result)
 
 /* --- the command ------------------------------------------------------------------------------ */
 
+/* A list for an option that is no axis. Looked for before anything is read, since most options
+ * refuse a list in their own words. 0, or -1 with err. */
+static int check_lists(int argc, char **argv, char *err, size_t err_len)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "--", 2) != 0) continue;
+        const size_t length = strcspn(argv[i] + 2, "=");
+        const char *value = argv[i][2 + length] == '=' ? argv[i] + 3 + length : argv[i + 1];
+        const char *const *option = options;
+        while (*option != NULL &&
+               (strlen(*option) != length || memcmp(*option, argv[i] + 2, length) != 0))
+            option++;
+        if (*option == NULL || strcmp(*option, "allow") == 0) continue;
+        if (value == NULL || strchr(value, ',') == NULL || strchr(value, '/') != NULL) continue;
+        snprintf(err, err_len,
+                 "--%s: %.64s: is no axis and takes one value for all cells; sweep once for each "
+                 "value (cells of all fit into one --db)",
+                 *option, value);
+        return -1;
+    }
+    return 0;
+}
+
+/* Money needs a price: has a machine of the grid one? 0, or -1 with err. */
+static int check_price(const struct sweep_table *table, char *err, size_t err_len)
+{
+    struct sim_settings settings = table->grid.base;
+
+    for (uint32_t c = 0; c < table->cell_count; c++) {
+        struct fabric_machine machine;
+        char unread[512]; /* The cell will say it. */
+        sim_sweep_settings(&table->grid, c, &settings);
+        if (fabric_machine_load(settings.machine, &machine, unread, sizeof unread) == 0 &&
+            machine.gpu_hour_microusd > 0)
+            return 0;
+    }
+    snprintf(err, err_len,
+             "--advise: cost: no machine here has a price: give --machine a file with 'inherits: "
+             "%.64s' and 'gpu_hour_usd: N', the price of a GPU for an hour",
+             settings.machine);
+    return -1;
+}
+
 /* What no cell would look at. */
 static int check_partners(const struct command_line *line, bool places, bool trace, char *err,
                           size_t err_len)
@@ -386,6 +429,9 @@ int cmd_sweep(int argc, char **argv)
     struct sweeping sweeping;
     const struct sim_goal *goal = NULL;
     char command[4096];
+    char list[256];
+    if (check_lists(argc, argv, list, sizeof list) != 0)
+        return command_fail(&spec, EXIT_USAGE, list);
     int status = command_line_parse(&spec, argc, argv, &line);
 
     if (status >= 0) return status;
@@ -398,7 +444,10 @@ int cmd_sweep(int argc, char **argv)
     if (goal_name != NULL && goal == NULL)
         return command_fail(&spec, EXIT_USAGE,
                             "--advise: must be one of latency, throughput, memory, cost");
-    status = build_grid(&line, &sweeping) != 0 ? EXIT_USAGE : play(&line, &sweeping, command);
+    status = build_grid(&line, &sweeping);
+    if (status == 0 && goal != NULL && strcmp(goal->name, "cost") == 0)
+        status = check_price(&sweeping.table, sweeping.err, sizeof sweeping.err);
+    status = status != 0 ? EXIT_USAGE : play(&line, &sweeping, command);
     if (status == EXIT_OK) status = judge(&sweeping);
     if (status == EXIT_OK) status = show(&line, &sweeping, goal, command);
     if (status != EXIT_OK) command_fail_line(&line, status, sweeping.err);

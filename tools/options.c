@@ -230,8 +230,11 @@ int command_line_parse(const struct command_spec *spec, int argc, char **argv,
             line->arguments[line->argument_count++] = word;
         }
     }
-    if (line->argument_count < spec->arguments_min)
-        return complain(spec, "is missing", spec->arguments);
+    if (line->argument_count < spec->arguments_min) {
+        const bool choice = strchr(spec->arguments, '|') != NULL;
+        return complain(spec, choice ? "one of these must be named" : "is missing",
+                        spec->arguments);
+    }
     return -1;
 }
 

@@ -138,13 +138,8 @@ static int prepare(struct play *play)
     if (play->source == NULL) return EXIT_USAGE;
     trace = sim_source_trace(play->source);
     if (sim_plan_make(settings, trace != NULL ? trace->layers : 0, trace != NULL ? trace->topk : 0,
-                      play->plan, play->err, sizeof play->err) != 0) {
-        const size_t at = strlen(play->err);
-        if (settings->eplb == 0 && strstr(play->err, ", not 0; use ") != NULL)
-            snprintf(play->err + at, sizeof play->err - at,
-                     " (--eplb N fills N places with replicas of the hottest)");
+                      play->plan, play->err, sizeof play->err) != 0)
         return EXIT_USAGE;
-    }
     if (sim_source_start(play->source, play->plan, play->err, sizeof play->err) != 0)
         return EXIT_USAGE;
     static void (*const remarks[])(const struct sim_source *, char *,
@@ -285,7 +280,10 @@ static void print_result(const struct play *play)
     const struct sim_summary *summary = &play->summary;
     const char *db_path = command_line_flag(play->line, "db");
     struct sim_bytes bytes;
-    char text[5][16], streams[192];
+    /* Options that the first two lines say in their own words. */
+    static const char *const SAID[] = {"machine", "model",  "ep",    "nodes", "mode",
+                                       "tokens",  "layers", "steps", "seed",  NULL};
+    char text[5][16], streams[192], options[2048];
 
     printf("seed      %" PRIu64 "\n", plan->settings.seed);
     printf("run       %s on %s, EP%" PRIu32 " on %" PRIu32 " node%s, %s, %" PRIu64
@@ -293,6 +291,8 @@ static void print_result(const struct play *play)
            plan->model.name, plan->machine.name, plan->ranks, plan->nodes,
            plan->nodes > 1 ? "s" : "", plan->mode == SIM_MODE_LL ? "low latency" : "normal",
            plan->token_start[plan->ranks], summary->steps, summary->steps > 1 ? "s" : "");
+    sim_settings_words(&plan->settings, SAID, options, sizeof options);
+    if (options[0] != '\0') table_line("options", options, stdout);
     for (uint32_t n = 0; n < plan->note_count; n++) table_line("note", plan->notes[n], stdout);
     sim_source_describe(play->source, streams, sizeof streams);
     if (streams[0] != '\0') table_line("streams", streams, stdout);
