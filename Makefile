@@ -175,7 +175,7 @@ $(BUILD)/gen/cases.c: tools/embed.sh $(BUILD)/gen/embedded.list $(CASES)
 FITTED := h100-hgx h200-hgx h200-pair b200-hgx
 comma := ,
 space := $(subst ,, )
-fit = $(BUILD)/epsim calibrate --measured "$(EPSIM_DATA)/measured/calibrate.csv" --mode $(1) \
+fit = $(BUILD)/epsim calibrate --plain --measured "$(EPSIM_DATA)/measured/calibrate.csv" --mode $(1) \
     --machine $(subst $(space),$(comma),$(FITTED:%=$(2)/%.yaml)) -o $(BUILD)/fitted
 fitted: $(BUILD)/epsim
 	@test -r "$(EPSIM_DATA)/measured/calibrate.csv" || \

@@ -1,4 +1,4 @@
-/* sim/calibrate.c - which rows a number touches, and the fit over all of them. */
+/* sim/calibrate.c - which rows a number touches. */
 #include "sim/calibrate.h"
 
 #include <assert.h>
@@ -6,37 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fabric/machine.h"
-#include "sim/fit.h"
+#include "sim/calibrate_parts.h"
 #include "sim/predict.h"
 #include "sim/rng.h"
 
-#define KNEE 0.05 /* Repeats of one measurement differ by a few percent; more is a spike. */
 #define TOKENS_MANY                                                                                \
     30000 /* Over all ranks: such rows cost most of the time, and are much alike.                  \
            */
 #define TOKENS_MAX 300000
 #define MANY_SHARE 4 /* One of so many of them counts. */
-#define PULL 2.0     /* Weak: a factor of 3 away from the start costs as much as one such row. */
-
-struct fit_context {
-    const struct sim_measured *measured;
-    const struct sim_calibrate_options *options;
-    struct fabric_machine *pool;
-    const struct fabric_machine **machines; /* [rows] */
-    struct sim_knob *knobs;
-    size_t knob_count;
-    bool *touched;          /* [knobs][rows] */
-    bool *wanted;           /* [rows], then as many for one call. */
-    uint64_t *predicted_ps; /* [rows] */
-    uint32_t (*chunks)[2];  /* [rows] normal mode's sizes, found anew in every round. */
-    size_t rows;            /* That count. */
-};
 
 /* Where the file itself stands, if it is one of those that are fitted. */
 static const char *path_of(const void *context, const char *machine)
 {
-    const struct fit_context *fit = (const struct fit_context *)context;
+    const struct sim_calibrate_work *fit = (const struct sim_calibrate_work *)context;
     const char *slash = strrchr(machine, '/');
     const char *base = slash ? slash + 1 : machine;
     for (size_t f = 0; f < fit->options->file_count; f++) {
@@ -51,8 +34,8 @@ static const char *path_of(const void *context, const char *machine)
 
 /* Does the machine take this number from the file? A stack's number counts where that stack is
  * in force; a default, where no stack replaced it and no child said it anew. */
-static bool takes(const struct fit_context *fit, const struct fabric_machine *machine,
-                  const struct sim_knob *knob)
+bool sim_calibrate_takes(const struct sim_calibrate_work *fit, const struct fabric_machine *machine,
+                         const struct sim_knob *knob)
 {
     const char *name = fit->options->files[knob->file].name;
     size_t count;
@@ -131,7 +114,7 @@ static bool left_out(const struct sim_measured_row *row)
 }
 
 /* Fill touched and rows; drop knobs that touch nothing or stand at 0. */
-static void find_rows(struct fit_context *fit)
+static void find_rows(struct sim_calibrate_work *fit)
 {
     const size_t all = fit->measured->count;
     size_t kept = 0;
@@ -145,10 +128,13 @@ static void find_rows(struct fit_context *fit)
             touched[i] = knob->start > 0 && (!fit->options->wanted || fit->options->wanted[i]) &&
                          strcmp(row->mode, knob->field->section) == 0 &&
                          !other_direction(knob->field, row->op) && !left_out(row) &&
-                         takes(fit, fit->machines[i], knob);
+                         sim_calibrate_takes(fit, fit->machines[i], knob);
             knob->rows += touched[i];
         }
-        if (knob->rows > 0) fit->knobs[kept++] = *knob;
+        if (knob->rows == 0) continue;
+        const struct sim_knob moved = *knob; /* Those that touch nothing go behind the others. */
+        memmove(&fit->knobs[kept + 1], &fit->knobs[kept], (k - kept) * sizeof *fit->knobs);
+        fit->knobs[kept++] = moved;
     }
     fit->knob_count = kept;
     fit->rows = 0;
@@ -160,138 +146,7 @@ static void find_rows(struct fit_context *fit)
     }
 }
 
-/* In every machine that takes it, also of rows that do not count. */
-static void set_knob(struct fit_context *fit, size_t k, uint64_t value)
-{
-    assert(k < fit->knob_count);
-    for (size_t i = 0; i < fit->measured->count; i++) {
-        struct fabric_machine *machine = &fit->pool[fit->machines[i] - fit->pool];
-        if (i > 0 && fit->machines[i] == fit->machines[i - 1]) continue;
-        if (takes(fit, machine, &fit->knobs[k]))
-            *fabric_cost_at(&machine->costs, fit->knobs[k].field) = value;
-    }
-}
-
-/* 2 (p - m) / (p + m): the logarithm of p / m up to its cube, without a logarithm. */
-static double residual_of(uint64_t predicted_ps, uint64_t measured_ps)
-{
-    const double p = (double)predicted_ps, m = (double)measured_ps;
-    assert(p > 0 || m > 0);
-    return 2 * (p - m) / (p + m);
-}
-
-static int evaluate(void *context, const double *value, size_t parameter, double *residual,
-                    char *err, size_t err_len)
-{
-    struct fit_context *fit = (struct fit_context *)context;
-    const size_t all = fit->measured->count;
-    bool *asked = fit->wanted + all;
-    struct sim_predict_options options = {.threads = fit->options->threads,
-                                          .roofline = true,
-                                          .machines = fit->machines,
-                                          .wanted = asked,
-                                          .chunks = fit->chunks};
-    size_t n = 0;
-    const bool every = parameter >= fit->knob_count;
-    if (parameter == SIM_FIT_ANEW) memset(fit->chunks, 0, all * sizeof *fit->chunks);
-    for (size_t k = 0; k < fit->knob_count; k++) set_knob(fit, k, (uint64_t)(value[k] + 0.5));
-    for (size_t i = 0; i < all; i++)
-        asked[i] = fit->wanted[i] && (every || fit->touched[parameter * all + i]);
-    if (sim_predict(fit->measured, &options, fit->predicted_ps, NULL, err, err_len) != 0) return -1;
-    for (size_t i = 0; i < all; i++) {
-        if (!fit->wanted[i]) continue;
-        if (asked[i])
-            residual[n] = residual_of(fit->predicted_ps[i], fit->measured->rows[i].measured_ps);
-        n++;
-    }
-    assert(n == fit->rows);
-    return 0;
-}
-
-static void report(void *context, unsigned round, double loss)
-{
-    const struct fit_context *fit = (const struct fit_context *)context;
-    if (fit->options->report)
-        fit->options->report(fit->options->context, round, loss / (double)fit->rows);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* residual is sorted by size and lost. */
-static void judge(double *residual, size_t count, double *median, double *p90)
-{
-    for (size_t i = 0; i < count; i++)
-        if (residual[i] < 0) residual[i] = -residual[i];
-    qsort(residual, count, sizeof *residual, by_value);
-    *median = count ? residual[count / 2] : 0;
-    *p90 = count ? residual[(9 * count + 9) / 10 - 1] : 0;
-}
-
-/* Four digits: what the data can tell, and what people can read. */
-static uint64_t rounded(double value)
-{
-    const uint64_t whole = (uint64_t)(value + 0.5);
-    uint64_t step = 1;
-    while (whole / step >= 10000) step *= 10;
-    return (whole + step / 2) / step * step;
-}
-
-static int run_fit(struct fit_context *fit, struct sim_calibration *made, char *err, size_t err_len)
-{
-    double value[SIM_KNOBS_MAX], min[SIM_KNOBS_MAX], max[SIM_KNOBS_MAX], error[SIM_KNOBS_MAX];
-    double *residual = (double *)calloc(fit->rows + 1, sizeof *residual);
-    double loss;
-    int status = -1;
-
-    assert(fit->knob_count > 0 && fit->rows > 0);
-    _Static_assert((int)SIM_KNOBS_MAX <= (int)SIM_FIT_PARAMETERS_MAX, "the fit holds every knob");
-    if (!residual) {
-        snprintf(err, err_len, "%zu rows: out of memory", fit->rows);
-        return -1;
-    }
-    for (size_t k = 0; k < fit->knob_count; k++) {
-        const struct fabric_cost_field *field = fit->knobs[k].field;
-        value[k] = (double)fit->knobs[k].before; /* For the errors before. */
-        min[k] = field->min > 0 ? (double)field->min : 1;
-        max[k] = (double)field->max;
-    }
-    struct sim_fit problem = {.parameters = fit->knob_count,
-                              .residuals = fit->rows,
-                              .value = value,
-                              .min = min,
-                              .max = max,
-                              .relative_error = error,
-                              .knee = KNEE,
-                              .pull = PULL,
-                              .rounds = fit->options->rounds,
-                              .context = fit,
-                              .evaluate = evaluate,
-                              .report = report};
-
-    if (evaluate(fit, value, SIM_FIT_ANEW, residual, err, err_len) != 0) goto free_residual;
-    judge(residual, fit->rows, &made->median_before, &made->p90_before);
-    for (size_t k = 0; k < fit->knob_count; k++) value[k] = (double)fit->knobs[k].start;
-    if (sim_fit_run(&problem, &loss, err, err_len) != 0) goto free_residual;
-    for (size_t k = 0; k < fit->knob_count; k++) {
-        fit->knobs[k].after = rounded(value[k]);
-        fit->knobs[k].relative_error = error[k];
-        value[k] = (double)fit->knobs[k].after;
-    }
-    if (evaluate(fit, value, SIM_FIT_ANEW, residual, err, err_len) != 0) goto free_residual;
-    judge(residual, fit->rows, &made->median_after, &made->p90_after);
-    made->rows = fit->rows;
-    made->knob_count = fit->knob_count;
-    status = 0;
-free_residual:
-    free(residual);
-    return status;
-}
-
-static int find_knobs(struct fit_context *fit, char *err, size_t err_len)
+static int find_knobs(struct sim_calibrate_work *fit, char *err, size_t err_len)
 {
     for (uint32_t f = 0; f < fit->options->file_count; f++) {
         const int64_t found = sim_knobs_find(&fit->options->files[f], f, fit->options->mode,
@@ -308,7 +163,7 @@ int sim_calibrate(const struct sim_measured *measured, const struct sim_calibrat
                   struct sim_calibration *calibration, char *err, size_t err_len)
 {
     const size_t rows = measured->count;
-    struct fit_context fit = {
+    struct sim_calibrate_work fit = {
         .measured = measured,
         .options = options,
         .machines = (const struct fabric_machine **)calloc(rows + 1, sizeof *fit.machines),
@@ -329,21 +184,23 @@ int sim_calibrate(const struct sim_measured *measured, const struct sim_calibrat
     if (find_knobs(&fit, err, err_len) != 0 ||
         sim_predict_machines(measured, path_of, &fit, &fit.pool, fit.machines, err, err_len) != 0)
         goto free_fit;
+    const size_t found = fit.knob_count;
     find_rows(&fit);
     if (fit.knob_count == 0) {
-        snprintf(err, err_len,
-                 "%.63s: no number may move: none lacks a comment and touches a row measured",
-                 options->files[0].name);
+        sim_calibrate_explain(&fit, found, err, err_len);
         goto free_fit;
     }
-    if (run_fit(&fit, &made, err, err_len) != 0) goto free_fit;
+    made.idle = found - fit.knob_count;
+    if (sim_calibrate_fit(&fit, &made, err, err_len) != 0) goto free_fit;
     made.knobs = fit.knobs;
     made.pool = fit.pool;
     made.machines = fit.machines;
+    made.predicted_ps = fit.predicted_ps;
     *calibration = made;
     fit.knobs = NULL;
     fit.pool = NULL;
     fit.machines = NULL;
+    fit.predicted_ps = NULL;
     status = 0;
 free_fit:
     free(fit.knobs);
@@ -361,5 +218,6 @@ void sim_calibration_free(struct sim_calibration *calibration)
     free(calibration->knobs);
     free(calibration->pool);
     free(calibration->machines);
+    free(calibration->predicted_ps);
     memset(calibration, 0, sizeof *calibration);
 }

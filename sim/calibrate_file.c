@@ -129,23 +129,34 @@ static bool read_knob(const struct line *line, const struct place *place, struct
     return true;
 }
 
+/* The next line of the file from *at on that holds a number of the mode asked for; false at the
+ * end. */
+static bool next_number(const struct sim_calibrate_file *file, const char *mode, size_t *at,
+                        struct place *place, struct line *line, struct sim_knob *knob)
+{
+    while (*at < file->bytes) {
+        const char *text = file->text + *at;
+        const char *end = (const char *)memchr(text, '\n', file->bytes - *at);
+        const size_t length = end ? (size_t)(end - text) : file->bytes - *at;
+        *at += length + 1;
+        if (!split(text, length, line)) continue;
+        move_to(place, line);
+        if (place->section[0] == '\0' || (mode[0] != '\0' && strcmp(mode, place->section) != 0))
+            continue;
+        if (read_knob(line, place, knob)) return true;
+    }
+    return false;
+}
+
 int64_t sim_knobs_find(const struct sim_calibrate_file *file, uint32_t index, const char *mode,
                        struct sim_knob *knobs, size_t max, char *err, size_t err_len)
 {
     struct place place = {.in_stacks = false};
-    size_t count = 0;
-    for (size_t at = 0; at < file->bytes;) {
-        const char *text = file->text + at;
-        const char *end = (const char *)memchr(text, '\n', file->bytes - at);
-        const size_t length = end ? (size_t)(end - text) : file->bytes - at;
-        struct sim_knob knob;
-        struct line line;
-        at += length + 1;
-        if (!split(text, length, &line)) continue;
-        move_to(&place, &line);
-        if (place.section[0] == '\0' || (mode[0] != '\0' && strcmp(mode, place.section) != 0) ||
-            !may_move(&line) || !read_knob(&line, &place, &knob))
-            continue;
+    struct sim_knob knob;
+    struct line line;
+    size_t count = 0, at = 0;
+    while (next_number(file, mode, &at, &place, &line, &knob)) {
+        if (!may_move(&line)) continue;
         if (count == max) {
             snprintf(err, err_len, "%.63s: more than %d numbers may move", file->name,
                      (int)SIM_KNOBS_MAX);
@@ -161,11 +172,48 @@ int64_t sim_knobs_find(const struct sim_calibrate_file *file, uint32_t index, co
     return (int64_t)count;
 }
 
+size_t sim_knobs_fixed(const struct sim_calibrate_file *file, const char *mode)
+{
+    struct place place = {.in_stacks = false};
+    struct sim_knob knob;
+    struct line line;
+    size_t count = 0, at = 0;
+    while (next_number(file, mode, &at, &place, &line, &knob)) count += !may_move(&line);
+    return count;
+}
+
+static const char held_words[] = "; the rows do not determine it";
+
+/* What stands behind a knob's number, to the end of its line: as it was but for held_words, which
+ * go or come. Returns the bytes put to out; *at moves to the line's end. */
+static size_t write_comment(const struct sim_calibrate_file *file, const struct sim_knob *knob,
+                            size_t *at, char *out)
+{
+    const size_t words = sizeof held_words - 1;
+    const char *text = file->text + *at;
+    const char *end = (const char *)memchr(text, '\n', file->bytes - *at);
+    const size_t length = end ? (size_t)(end - text) : file->bytes - *at;
+    size_t used = length;
+    assert(*at + length <= file->bytes);
+    memcpy(out, text, length);
+    *at += length;
+    if (used >= words && memcmp(out + used - words, held_words, words) == 0) used -= words;
+    if (!knob->held) return used;
+    if (memchr(out, '#', used) == NULL) {
+        char number[64];
+        fabric_decimal_format(knob->before, knob->unit, number, sizeof number);
+        used += (size_t)sprintf(out + used, " # fitted from %s", number);
+    }
+    memcpy(out + used, held_words, words);
+    return used + words;
+}
+
 char *sim_knobs_write(const struct sim_calibrate_file *file, uint32_t index,
                       const struct sim_knob *knobs, size_t count, size_t *new_bytes)
 {
+    enum { ADDED_MAX = 256 }; /* A number and a comment. */
     char number[64];
-    char *out = (char *)malloc(file->bytes + count * sizeof number + 1);
+    char *out = (char *)malloc(file->bytes + count * ADDED_MAX + 1);
     size_t used = 0, at = 0;
     if (!out) return NULL;
     for (size_t i = 0; i < count; i++) {
@@ -177,10 +225,11 @@ char *sim_knobs_write(const struct sim_calibrate_file *file, uint32_t index,
         memcpy(out + used, number, strlen(number));
         used += strlen(number);
         at = knobs[i].text_at + knobs[i].text_bytes;
+        used += write_comment(file, &knobs[i], &at, out + used);
     }
     memcpy(out + used, file->text + at, file->bytes - at);
     used += file->bytes - at;
-    assert(used <= file->bytes + count * sizeof number);
+    assert(used <= file->bytes + count * ADDED_MAX);
     out[used] = '\0';
     *new_bytes = used;
     return out;
@@ -208,9 +257,16 @@ int sim_calibrate_file_read(const char *path, struct sim_calibrate_file *file, c
         text = NULL;
     }
     if (stream) fclose(stream);
+    size_t preset_bytes;
+    if (!text && fabric_machine_preset_text(path, &preset_bytes) != NULL) {
+        snprintf(err, err_len,
+                 "%.256s: the name of a preset, where a file is needed: copy "
+                 "fabric/machines/%.256s.yaml of the source tree",
+                 path, path);
+        return -1;
+    }
     if (!text) {
-        snprintf(err, err_len, "%.256s: cannot be read: must be a machine file (YAML), not a name",
-                 path);
+        snprintf(err, err_len, "%.256s: cannot be read: must be a machine file (YAML)", path);
         return -1;
     }
     text[size] = '\0';

@@ -3,6 +3,7 @@
 #ifndef SIM_CALIBRATE_FILE_H
 #define SIM_CALIBRATE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "fabric/machine.h"
@@ -21,8 +22,9 @@ struct sim_knob {
     size_t text_at, text_bytes; /* The number in the file's text. */
     uint64_t start;             /* Where a fit begins, in the field's unit. */
     uint64_t before, after;     /* The same unit; after is rounded as it is written. */
-    size_t rows;                /* That the number can touch. */
-    double relative_error;      /* One standard error; 1 or more: the data do not determine it. */
+    size_t rows;                /* That a small step of the number changes. */
+    double relative_error;      /* One standard error; 1 or more: the rows say nothing of it. */
+    bool held;                  /* Not determined, and so kept: after is before. */
 };
 
 /* A machine file whose numbers may move. */
@@ -47,7 +49,10 @@ void sim_calibrate_files_free(struct sim_calibrate_file *files, size_t count);
  * with err. */
 int64_t sim_knobs_find(const struct sim_calibrate_file *file, uint32_t index, const char *mode,
                        struct sim_knob *knobs, size_t max, char *err, size_t err_len);
-/* The file's text with the number of each of its knobs replaced by after: a new string, NULL when
+/* How many numbers of the mode asked for may not move, for their comments. */
+size_t sim_knobs_fixed(const struct sim_calibrate_file *file, const char *mode);
+/* The file's text with the number of each of its knobs replaced by after, and behind those that
+ * were held a comment that says so, which goes once a fit moves them: a new string, NULL when
  * memory is short. */
 char *sim_knobs_write(const struct sim_calibrate_file *file, uint32_t index,
                       const struct sim_knob *knobs, size_t count, size_t *new_bytes);

@@ -236,6 +236,11 @@ static void judge(struct sim_fit *fit, struct work *work)
         sum += r < 1 ? r * r : 1;
     }
     const double variance = fit->residuals ? sum / (double)fit->residuals : 1;
+    for (size_t p = 0; p < fit->parameters && fit->moved; p++) {
+        fit->moved[p] = 0;
+        for (size_t i = 0; i < fit->residuals; i++)
+            fit->moved[p] += absolute(work->slope[p * fit->residuals + i]) > 0;
+    }
     build_normal(fit, work);
     const bool definite = factor(fit, work, 0, lower);
     for (size_t p = 0; p < fit->parameters; p++) {

@@ -24,6 +24,7 @@ struct sim_fit {
     const double *min, *max; /* [parameters] */
     double *relative_error;  /* [parameters]: one standard error over the value; 1 or more: the
                                 residuals say nothing of it. */
+    size_t *moved;           /* [parameters], or NULL: residuals that a step of it changes. */
     double knee;             /* Residuals beyond count linearly. */
     double pull;             /* Standard deviation of the weak pull, relative: 1 = a factor 2. */
     unsigned rounds;         /* At most; the fit ends before when no step helps. */

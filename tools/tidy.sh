@@ -11,16 +11,17 @@ cd "${1:-$(dirname "$0")/..}" || exit 2
 
 # Files of sim/ and fabric/ for statistics, fits, benchmarks: double is allowed there.
 double_files='sim/accuracy.c sim/accuracy.h sim/bench_engine.c sim/bench_engine.h sim/bench_ref.c
-    sim/bench_ref.h sim/calibrate.c sim/calibrate.h sim/calibrate_file.h sim/eplb.c sim/eplb.h
-    sim/fit.c sim/fit.h sim/summary_json.c sim/advise.c sim/advise.h sim/what_if_json.c'
+    sim/bench_ref.h sim/calibrate.c sim/calibrate.h sim/calibrate_file.h sim/calibrate_fit.c
+    sim/eplb.c sim/eplb.h sim/fit.c sim/fit.h sim/summary_json.c sim/advise.c sim/advise.h
+    sim/what_if_json.c'
 # Files of sim/ and fabric/ that may read the wall clock: benchmarks.
 clock_files='sim/bench_engine.c sim/bench_ref.c sim/bench_sim.c'
 # Memory is taken when something is opened, loaded or built, by functions whose names say so...
 alloc_functions='(^|_)(open|load|create|init|read|parse|map|grow|reserve|build|alloc)(_|$)'
 # ...in files that work before any event runs or after the last one...
 alloc_files='sim/accuracy.c sim/bench_engine.c sim/bench_ref.c sim/bench_sim.c sim/calibrate.c
-    sim/calibrate_file.c sim/capture.c sim/case_list.c sim/cause.c sim/evidence_check.c
-    sim/expect.c sim/expect_ll.c
+    sim/calibrate_file.c sim/calibrate_fit.c sim/capture.c sim/case_list.c sim/cause.c
+    sim/evidence_check.c sim/expect.c sim/expect_ll.c
     sim/expect_normal.c sim/explain.c sim/fit.c sim/inputs.c sim/measured.c sim/predict.c
     sim/predict_exchange.c
     sim/replica.c sim/rules_routing.c sim/summary.c sim/sweep.c sim/verify.c sim/what_if.c
