@@ -182,6 +182,25 @@ size_t sim_knobs_fixed(const struct sim_calibrate_file *file, const char *mode)
     return count;
 }
 
+bool sim_knobs_stray(const struct sim_calibrate_file *file, char key[64])
+{
+    struct place place = {.in_stacks = false};
+    struct line line;
+    for (size_t at = 0; at < file->bytes;) {
+        const char *text = file->text + at;
+        const char *end = (const char *)memchr(text, '\n', file->bytes - at);
+        const size_t length = end ? (size_t)(end - text) : file->bytes - at;
+        at += length + 1;
+        if (!split(text, length, &line)) continue;
+        move_to(&place, &line);
+        if (line.indent > 0 || place.section[0] != '\0' || line.value_bytes == 0) continue;
+        if (line.comment_bytes == 0 || !may_move(&line)) continue;
+        snprintf(key, 64, "%s", line.key);
+        return true;
+    }
+    return false;
+}
+
 static const char held_words[] = "; the rows do not determine it";
 
 /* What stands behind a knob's number, to the end of its line: as it was but for held_words, which

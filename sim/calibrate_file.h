@@ -51,6 +51,9 @@ int64_t sim_knobs_find(const struct sim_calibrate_file *file, uint32_t index, co
                        struct sim_knob *knobs, size_t max, char *err, size_t err_len);
 /* How many numbers of the mode asked for may not move, for their comments. */
 size_t sim_knobs_fixed(const struct sim_calibrate_file *file, const char *mode);
+/* The key of the first number outside those sections whose comment begins with "fitted" too, which
+ * no fit moves: true and in key, or false. */
+bool sim_knobs_stray(const struct sim_calibrate_file *file, char key[64]);
 /* The file's text with the number of each of its knobs replaced by after, and behind those that
  * were held a comment that says so, which goes once a fit moves them: a new string, NULL when
  * memory is short. */

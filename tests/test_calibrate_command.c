@@ -73,7 +73,7 @@ START_TEST(outliers_and_what_is_held_are_named)
                                  " error ",
                                  csv)),
         text);
-    TEST_SAYS(text, "; 1 numbers not determined\n# Mine.\ninherits: h200-hgx\n");
+    TEST_SAYS(text, "; 1 number not determined\n# Mine.\ninherits: h200-hgx\n");
     TEST_SAYS(text, "  nic_flag_ns: 40 # fitted from 50; the rows do not determine it\n");
     TEST_SAYS(text, "  post_us: 0.5    # assumed\n");
     ck_assert_ptr_null(strstr(text, "dispatch_launch_us: 5\n"));
@@ -128,6 +128,31 @@ START_TEST(json_counts_the_rows_that_a_number_changes)
     }
     ck_assert_str_eq(text_at(json_array_get(json_object_get(json, "outliers"), 0), "id"), "r7");
     ck_assert_str_eq(json_string_value(json_array_get(json_object_get(json, "wrote"), 0)), out);
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(a_bandwidth_marked_as_fitted_is_noted)
+{
+    static const char note[] =
+        "own: nvlink_goodput_gbytes_per_s: its comment says fitted, but only "
+        "numbers of ll, normal and compute move: measure it";
+    const char *folder = test_temp_dir();
+    const char *csv = write_rows(folder), *out = test_join(folder, "out.yaml");
+    const char *own = test_write_text(folder, "own.yaml",
+                                      "inherits: h200-hgx\nnic_goodput_gbytes_per_s: 46\n"
+                                      "nvlink_goodput_gbytes_per_s: 370 # fitted from 380\n"
+                                      "ll:\n  dispatch_launch_us: 2 # fitted from 3\n");
+    struct test_output output;
+    TEST_EPSIM(&output, "calibrate", "--measured", csv, "--machine", own, "-o", out);
+    ck_assert_msg(output.status == 0, "%s", output.err);
+    TEST_SAYS(output.out, test_format("\nnote: %s\n", note));
+    ck_assert_ptr_null(strstr(output.out, "held"));
+    TEST_SAYS(test_read(out, NULL), "nvlink_goodput_gbytes_per_s: 370 # fitted from 380\n");
+    TEST_EPSIM(&output, "calibrate", "--measured", csv, "--machine", own, "-o", out, "--json");
+    json_t *json = test_json(&output);
+    ck_assert_uint_eq(json_array_size(json_object_get(json, "notes")), 1);
+    ck_assert_str_eq(json_string_value(json_array_get(json_object_get(json, "notes"), 0)), note);
     json_decref(json);
 }
 END_TEST
@@ -196,6 +221,7 @@ Suite *calibrate_command_suite(void)
     tcase_add_test(tests, outliers_and_what_is_held_are_named);
     tcase_add_test(tests, a_second_fit_writes_its_words_once);
     tcase_add_test(tests, json_counts_the_rows_that_a_number_changes);
+    tcase_add_test(tests, a_bandwidth_marked_as_fitted_is_noted);
     tcase_add_loop_test(tests, why_no_number_may_move_is_said, 0, CAUSES);
     tcase_add_test(tests, a_presets_name_is_no_file);
     suite_add_tcase(suite, tests);

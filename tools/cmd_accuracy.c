@@ -22,7 +22,7 @@ static const struct command_flag flags[] = {
     {"mode", "MODE", "only rows of ll, or of normal"},
     {"split", NULL, "fit the machines to half of the rows, judge them on the other half"},
     {"rows", NULL, "print every row, not only the groups"},
-    {"explain", "ID", "of the row with this id alone: where its predicted time goes"},
+    {"explain", "ID", "of the first row with this id alone: where its predicted time goes"},
     {NULL, NULL, NULL},
 };
 

@@ -184,7 +184,9 @@ static void print_report(const struct sim_calibration *made,
            "%%\n",
            made->rows, 100 * made->median_before, 100 * made->median_after, 100 * made->p90_before,
            100 * made->p90_after);
-    if (wanted->hold) printf("held: the rows do not determine it, so it stays as it stands\n");
+    bool held = false;
+    for (size_t i = 0; i < made->knob_count; i++) held = held || made->knobs[i].held;
+    if (held) printf("held: the rows do not determine it, so it stays as it stands\n");
     if (made->idle > 0)
         printf("%zu more might move, but no row is of their mode, stack and operation\n",
                made->idle);
@@ -212,11 +214,12 @@ static bool write_head(FILE *file, const char *measured_path, const struct sim_c
         *text += **text == '\n';
     }
     fputs(head_words, file);
-    fprintf(file, "%zu rows%s%s of ", made->rows, wanted->mode[0] ? " of mode " : "", wanted->mode);
+    fprintf(file, "%zu row%s%s%s of ", made->rows, made->rows == 1 ? "" : "s",
+            wanted->mode[0] ? " of mode " : "", wanted->mode);
     for (const char *c = measured_path; *c != '\0'; c++)
         fputc((unsigned char)*c < ' ' ? '?' : *c, file);
-    fprintf(file, "; median error %.1f %%; %zu numbers not determined\n", 100 * made->median_after,
-            held);
+    fprintf(file, "; median error %.1f %%; %zu number%s not determined\n", 100 * made->median_after,
+            held, held == 1 ? "" : "s");
     return ferror(file) == 0;
 }
 
@@ -245,23 +248,40 @@ static int write_file(const struct command_line *line, const struct sim_calibrat
     return command_fail(&spec, EXIT_ENVIRONMENT, err);
 }
 
+/* Numbers that people may have meant to move. */
+static json_t *notes_json(const struct sim_calibrate_options *wanted)
+{
+    json_t *notes = json_array();
+    char key[64];
+    for (uint32_t f = 0; f < wanted->file_count; f++)
+        if (sim_knobs_stray(&wanted->files[f], key))
+            json_array_append_new(
+                notes, json_sprintf("%s: %s: its comment says fitted, but only numbers of ll, "
+                                    "normal and compute move: measure it",
+                                    wanted->files[f].name, key));
+    return notes;
+}
+
 /* All that was found, for people or as JSON. */
 static int show(const struct command_line *line, const char *out,
                 const struct sim_measured *measured, const struct sim_calibrate_options *wanted,
                 const struct sim_calibration *made)
 {
     size_t *outliers = (size_t *)calloc(measured->count + 1, sizeof *outliers);
-    json_t *wrote = json_array();
+    json_t *wrote = json_array(), *notes = notes_json(wanted);
     char path[PATH_BYTES];
     int status = EXIT_OK;
     if (!outliers) {
         json_decref(wrote);
+        json_decref(notes);
         return command_fail(&spec, EXIT_ENVIRONMENT, "out of memory");
     }
     const size_t count = find_outliers(measured, made, outliers);
     if (!line->json) {
         print_report(made, wanted);
         print_outliers(measured, made, outliers, count);
+        for (size_t i = 0; i < json_array_size(notes); i++)
+            printf("note: %s\n", json_string_value(json_array_get(notes, i)));
         putchar('\n');
     }
     for (uint32_t f = 0; f < wanted->file_count; f++) {
@@ -273,9 +293,11 @@ static int show(const struct command_line *line, const char *out,
         json_t *json = document(made, wanted);
         json_object_set_new(json, "outliers", outliers_json(measured, made, outliers, count));
         json_object_set(json, "wrote", wrote);
+        json_object_set(json, "notes", notes);
         status = command_print_json(json);
     }
     json_decref(wrote);
+    json_decref(notes);
     free(outliers);
     return status;
 }
