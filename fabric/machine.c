@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "fabric/fields.h"
+#include "fabric/kinds.h"
 #include "fabric/units.h"
 #include "fabric/yaml.h"
 #include "gen/embedded.h"
@@ -256,18 +257,6 @@ static int apply(const struct fabric_yaml *yaml, struct fabric_machine *machine,
     return 0;
 }
 
-/* Where a file of the chain says the field, as that file writes it. */
-static const struct fabric_yaml_node *find_word(const struct chain *chain, uint8_t origin,
-                                                const char *name)
-{
-    struct fabric_unit unit;
-    assert(origin < chain->count);
-    const struct fabric_yaml_node *node = chain->files[origin].root->child;
-    while (node && !fabric_unit_match(name, node->key, &unit)) node = node->next;
-    assert(node);
-    return node;
-}
-
 /* 0 where the link's goodput lies above 0 and within its line rate, or where both are 0. */
 static int check_link(const struct chain *chain, const struct fabric_machine *machine, size_t link,
                       char *err, size_t err_len)
@@ -276,11 +265,14 @@ static int check_link(const struct chain *chain, const struct fabric_machine *ma
     const uint64_t line_rate = fabric_field_get(&fields[line], machine);
     const uint64_t rate = fabric_field_get(&fields[goodput], machine);
     const uint8_t line_file = machine->field_origin[line], file = machine->field_origin[goodput];
-    const struct fabric_yaml_node *line_word = find_word(chain, line_file, LINKS[link].line);
-    const struct fabric_yaml_node *word = find_word(chain, file, LINKS[link].goodput);
-    struct fabric_unit unit;
+    const struct fabric_yaml_node *line_word =
+        fabric_kind_word(&chain->files[line_file], "", LINKS[link].line);
+    const struct fabric_yaml_node *word =
+        fabric_kind_word(&chain->files[file], "", LINKS[link].goodput);
+    struct fabric_unit unit = {1, 1};
     char most[40], allowed[320];
 
+    assert(line_word && word);
     if (rate <= line_rate && (rate > 0 || line_rate == 0)) return 0;
     if (rate == 0 && line_file < file) { /* The child has a link, its parents have none. */
         snprintf(allowed, sizeof allowed,
@@ -288,9 +280,7 @@ static int check_link(const struct chain *chain, const struct fabric_machine *ma
                  machine->origins[file]);
         return fabric_yaml_refuse(&chain->files[line_file], line_word, allowed, err, err_len);
     }
-    const int known = fabric_unit_match(LINKS[link].goodput, word->key, &unit);
-    assert(known);
-    (void)known;
+    (void)fabric_unit_match(LINKS[link].goodput, word->key, &unit);
     fabric_decimal_format(line_rate, unit, most, sizeof most);
     snprintf(allowed, sizeof allowed,
              "must lie above 0 and not above the line rate, %.48s: %.24s of %.64s, here %s: say "
@@ -337,6 +327,21 @@ static int check(const struct chain *chain, const struct fabric_machine *machine
     return 0;
 }
 
+static void note_kinds(const struct chain *chain, struct fabric_machine *machine)
+{
+    size_t count;
+    const struct fabric_cost_field *all = fabric_cost_fields(&count);
+
+    for (size_t i = 0; i < FIELDS; i++)
+        if (machine->field_origin[i] != FABRIC_FIELD_UNSAID)
+            machine->field_kind[i] = (uint8_t)fabric_kind_of(
+                &chain->files[machine->field_origin[i]], "", fields[i].name);
+    for (size_t i = 0; i < count; i++)
+        if (machine->cost_origin[i] != FABRIC_FIELD_UNSAID)
+            machine->cost_kind[i] = (uint8_t)fabric_kind_of(&chain->files[machine->cost_origin[i]],
+                                                            all[i].section, all[i].name);
+}
+
 /* chain holds the child; read its parents and build the machine. Frees the chain. */
 static int build(struct chain *chain, struct fabric_machine *machine, char *err, size_t err_len)
 {
@@ -362,6 +367,7 @@ static int build(struct chain *chain, struct fabric_machine *machine, char *err,
         made.inherits[0] = '\0';
         if (apply(&chain->files[i], &made, (uint8_t)i, err, err_len) != 0) goto free_chain;
     }
+    note_kinds(chain, &made);
     snprintf(made.name, sizeof made.name, "%s", made.origins[0]);
     result = check(chain, &made, err, err_len);
     if (result == 0) *machine = made;
@@ -449,23 +455,26 @@ bool fabric_machine_row(const struct fabric_machine *machine, size_t index,
 
     const char *name;
     uint64_t value;
-    uint8_t origin, scaled = FABRIC_FIELD_UNSAID;
+    uint8_t origin, kind, scaled = FABRIC_FIELD_UNSAID;
     if (index < FIELDS) {
         scaled = machine->field_scaled[index];
         row->section = "";
         name = fields[index].name;
         value = fabric_field_get(&fields[index], machine);
         origin = machine->field_origin[index];
+        kind = machine->field_kind[index];
     } else {
         const struct fabric_cost_field *cost = &all[index - FIELDS];
         row->section = cost->section;
         name = cost->name;
         memcpy(&value, (const char *)&machine->costs + cost->offset, sizeof value);
         origin = machine->cost_origin[index - FIELDS];
+        kind = machine->cost_kind[index - FIELDS];
     }
     fabric_unit_display(name, value, row->key, sizeof row->key, row->value, sizeof row->value);
     assert(origin == FABRIC_FIELD_UNSAID || origin < machine->origin_count);
     row->origin = origin == FABRIC_FIELD_UNSAID ? "" : machine->origins[origin];
+    row->kind = fabric_kind_name((enum fabric_kind)kind);
     row->scaled = scaled == FABRIC_FIELD_UNSAID ? "" : machine->origins[scaled];
     return true;
 }

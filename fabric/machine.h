@@ -75,6 +75,8 @@ struct fabric_machine {
     char origins[FABRIC_ORIGINS_MAX][64];
     uint8_t field_origin[FABRIC_MACHINE_FIELDS]; /* Index into origins; UINT8_MAX = not said. */
     uint8_t cost_origin[FABRIC_COSTS_MAX];       /* The same, by index in fabric_cost_fields(). */
+    uint8_t field_kind[FABRIC_MACHINE_FIELDS];   /* enum fabric_kind, by its file's comment. */
+    uint8_t cost_kind[FABRIC_COSTS_MAX];
     /* A goodput: index of the last file whose line rate it was scaled to; UINT8_MAX = of none. */
     uint8_t field_scaled[FABRIC_MACHINE_FIELDS];
 };
@@ -108,6 +110,7 @@ struct fabric_machine_row {
     char key[48];        /* With its unit: "nvlink_gbytes_per_s". */
     char value[40];
     const char *origin; /* The file that says it, borrowed from the machine; "" = nobody: 0. */
+    const char *kind;   /* "datasheet", "fitted", ... (fabric/kinds.h); "" = not said. Static. */
     const char *scaled; /* The file whose line rate changed it since, borrowed; "" = none. */
 };
 

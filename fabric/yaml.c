@@ -196,6 +196,47 @@ static int read_event(struct reader *reader, const yaml_event_t *event)
     return 0;
 }
 
+/* Comments are nothing to libyaml: each line's own is found in the text. Nodes come in the order
+ * of their lines, and those of one line share its comment. */
+struct comments {
+    const char *at, *end; /* The line, which counts from 1. */
+    uint32_t line;
+    const char *comment; /* Of the line; NULL: not looked for yet. */
+};
+
+static int find_comment(struct reader *reader, struct comments *text)
+{
+    const char *stop = (const char *)memchr(text->at, '\n', (size_t)(text->end - text->at));
+    if (!stop) stop = text->end;
+    const char *start = (const char *)memmem(text->at, (size_t)(stop - text->at), " #", 2);
+    text->comment = "";
+    if (!start) return 0;
+    for (start += 2; start < stop && *start == ' ';) start++;
+    char *comment = (char *)take(reader->yaml, (size_t)(stop - start) + 1); /* Zeros. */
+    if (!comment) return complain(reader, text->line, "no memory");
+    memcpy(comment, start, (size_t)(stop - start));
+    text->comment = comment;
+    return 0;
+}
+
+static int read_comments(struct reader *reader, struct fabric_yaml_node *node,
+                         struct comments *text)
+{
+    assert(node->line > 0 && text->at <= text->end);
+    while (text->line < node->line && text->at < text->end) {
+        const char *end = (const char *)memchr(text->at, '\n', (size_t)(text->end - text->at));
+        text->at = end ? end + 1 : text->end;
+        text->comment = NULL;
+        text->line++;
+    }
+    if (!text->comment && find_comment(reader, text) != 0) return -1;
+    node->comment = text->comment;
+    for (const struct fabric_yaml_node *child = node->child; child; child = child->next)
+        if (read_comments(reader, (struct fabric_yaml_node *)(uintptr_t)child, text) != 0)
+            return -1;
+    return 0;
+}
+
 static int read_events(struct reader *reader, yaml_parser_t *parser)
 {
     for (int more = 1; more;) {
@@ -224,7 +265,10 @@ int fabric_yaml_parse(const char *name, const char *text, size_t bytes, struct f
     if (bytes > FABRIC_YAML_BYTES_MAX) return complain(&reader, 1, "larger than 1 MiB");
     if (!yaml_parser_initialize(&parser)) return complain(&reader, 1, "no memory");
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
-    const int failed = read_events(&reader, &parser);
+    int failed = read_events(&reader, &parser);
+    struct comments comments = {text, text + bytes, 1, NULL};
+    if (!failed)
+        failed = read_comments(&reader, (struct fabric_yaml_node *)(uintptr_t)made.root, &comments);
     yaml_parser_delete(&parser);
     if (failed) {
         fabric_yaml_free(&made);

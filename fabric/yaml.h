@@ -23,6 +23,8 @@ struct fabric_yaml_node {
     uint32_t line;    /* 1-based: of the key, or of the value where there is no key. */
     const char *key;  /* NULL for the root and for items of a list. */
     const char *text; /* Scalars only; never NULL for them. */
+    /* Behind " #" on that line, "" where there is none; of a text that holds " #" what follows. */
+    const char *comment;
     const struct fabric_yaml_node *child; /* First of a mapping or list, or NULL. */
     const struct fabric_yaml_node *next;  /* Next of the same parent, or NULL. */
 };

@@ -68,9 +68,10 @@ static int add_direction(struct sim_breakdown *breakdown, const struct sim_excha
 }
 
 static int add_assumptions(struct sim_breakdown *breakdown, const struct sim_exchange *exchanges,
-                           const uint64_t *now_ps, size_t count, char *err, size_t err_len)
+                           const uint64_t *now_ps, size_t count, const char *skew, char *err,
+                           size_t err_len)
 {
-    const int found = sim_assumptions(breakdown->bench, exchanges, now_ps, count,
+    const int found = sim_assumptions(breakdown->bench, exchanges, now_ps, count, skew,
                                       breakdown->assumptions, err, err_len);
     breakdown->assumption_count = found;
     return found < 0 ? -1 : 0;
@@ -89,7 +90,8 @@ int sim_breakdown_add(struct sim_breakdown *breakdown, const struct sim_cell *ce
         now_ps[d] = made->took_ps[made->slowest];
     }
     if (breakdown->all[SIM_DISPATCH].cells > 1) return 0;
-    return add_assumptions(breakdown, exchanges, now_ps, SIM_DIRECTIONS, err, err_len);
+    const char *skew = cell->plan->skew.kind != SIM_SKEW_NONE ? cell->plan->settings.skew : NULL;
+    return add_assumptions(breakdown, exchanges, now_ps, SIM_DIRECTIONS, skew, err, err_len);
 }
 
 int sim_breakdown_add_exchange(struct sim_breakdown *breakdown, const struct sim_exchange *exchange,
@@ -97,5 +99,6 @@ int sim_breakdown_add_exchange(struct sim_breakdown *breakdown, const struct sim
 {
     const struct sim_attribution *made = &breakdown->cell[exchange->direction];
     if (add_direction(breakdown, exchange, 0, err, err_len) != 0) return -1;
-    return add_assumptions(breakdown, exchange, &made->took_ps[made->slowest], 1, err, err_len);
+    return add_assumptions(breakdown, exchange, &made->took_ps[made->slowest], 1, NULL, err,
+                           err_len);
 }

@@ -39,6 +39,7 @@ static json_t *knob_json(const struct sim_breakdown *breakdown, int direction,
     json_object_set_new(json, "gain_ps",
                         json_integer((json_int_t)before_ps - (json_int_t)after_ps));
     json_object_set_new(json, "does_nothing", json_boolean(before_ps == after_ps));
+    if (after_ps > before_ps) idle = sim_widening_slower();
     json_object_set_new(json, "reason", idle != NULL ? json_string(idle) : json_null());
     return json;
 }
@@ -51,6 +52,7 @@ static json_t *assumptions_json(const struct sim_breakdown *breakdown)
         json_t *json = json_object();
         json_object_set_new(json, "number", json_string(found->key));
         json_object_set_new(json, "value", json_string(found->value));
+        json_object_set_new(json, "kind", json_string(found->kind));
         json_object_set_new(json, "origin", json_string(found->origin));
         json_object_set_new(json, "now_ps", whole(found->now_ps));
         json_object_set_new(json, "tenth_worse_ps", whole(found->worse_ps));

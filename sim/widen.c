@@ -26,7 +26,7 @@ static const struct {
     [SIM_WIDEN_SYNC] = {"sync", "barriers and flags / 2", SIM_PART_SYNC, SIM_SCALE_BOTH},
     [SIM_WIDEN_LAUNCH] = {"launch", "launch / 2", SIM_PART_LAUNCH, SIM_SCALE_BOTH},
     [SIM_WIDEN_NOTIFY] = {"notify", "count exchange / 2", SIM_PART_NOTIFY, SIM_SCALE_BOTH},
-    [SIM_WIDEN_SKEW] = {"skew", "no skew", SIM_PARTS, SIM_SCALE_BOTH},
+    [SIM_WIDEN_SKEW] = {"starts", "ranks start together", SIM_PARTS, SIM_SCALE_BOTH},
 };
 
 const char *sim_widening_name(enum sim_widening knob)
@@ -68,13 +68,18 @@ const char *sim_widening_idle(enum sim_widening knob, const struct sim_exchange 
     case SIM_WIDEN_NOTIFY:
         if (ll) return "low latency exchanges no counts beforehand";
         return parts & 1u << SIM_PART_NOTIFY ? NULL : "one node: part of the launch";
-    case SIM_WIDEN_SKEW: return parts & 1u << SIM_PART_WAIT ? NULL : "all ranks start together";
+    case SIM_WIDEN_SKEW: return parts & 1u << SIM_PART_WAIT ? NULL : "they do already";
     case SIM_WIDEN_SM_SPEED:
     case SIM_WIDEN_SYNC:
     case SIM_WIDEN_LAUNCH:
     case SIM_WIDENINGS:
     default: return NULL;
     }
+}
+
+const char *sim_widening_slower(void)
+{
+    return "slower: rows arrive in another order and queue behind others (an anomaly)";
 }
 
 static struct sim_variation turned(enum sim_widening knob, const struct sim_exchange *exchange)
@@ -153,8 +158,16 @@ static void describe(const struct sim_exchange *exchange, const char *mode, size
         if (row.section[0] != '\0' && strcmp(row.section, mode) != 0) continue;
         if (row.section[0] != '\0') snprintf(out->key, sizeof out->key, "%s.%s", mode, key);
         snprintf(out->origin, sizeof out->origin, "%s", row.origin);
+        snprintf(out->kind, sizeof out->kind, "%s", row.kind);
         return;
     }
+}
+
+static void describe_skew(const char *skew, struct sim_assumption *out)
+{
+    snprintf(out->key, sizeof out->key, "--skew");
+    snprintf(out->value, sizeof out->value, "%.32s", skew);
+    snprintf(out->kind, sizeof out->kind, "option of the run");
 }
 
 /* Keep the SIM_ASSUMPTIONS largest, the earlier of equals first. */
@@ -170,8 +183,8 @@ static int insert(struct sim_assumption *out, int have, const struct sim_assumpt
 }
 
 int sim_assumptions(struct sim_vary_bench *bench, const struct sim_exchange *exchanges,
-                    const uint64_t *now_ps, size_t count, struct sim_assumption *out, char *err,
-                    size_t err_len)
+                    const uint64_t *now_ps, size_t count, const char *skew,
+                    struct sim_assumption *out, char *err, size_t err_len)
 {
     struct sim_variation questions[QUESTIONS_MAX];
     uint64_t slowest[QUESTIONS_MAX], worse_ps[QUESTIONS_MAX] = {0}, sum_ps = 0;
@@ -184,20 +197,21 @@ int sim_assumptions(struct sim_vary_bench *bench, const struct sim_exchange *exc
     for (; sim_part_number(&machine, mode, numbers, &key) != NULL; numbers++)
         questions[numbers].number = (uint32_t)numbers + 1;
     assert(numbers < QUESTIONS_MAX);
+    const size_t asked = numbers + (skew != NULL);
     questions[numbers].more_skew = true;
     for (size_t e = 0; e < count; e++) {
-        if (read_times(bench, &exchanges[e], questions, numbers + 1, slowest, err, err_len) != 0)
+        if (read_times(bench, &exchanges[e], questions, asked, slowest, err, err_len) != 0)
             return -1;
         sum_ps += now_ps[e];
-        for (size_t i = 0; i <= numbers; i++) worse_ps[i] += slowest[i];
+        for (size_t i = 0; i < asked; i++) worse_ps[i] += slowest[i];
     }
-    for (size_t i = 0; i <= numbers; i++) {
+    for (size_t i = 0; i < asked; i++) {
         struct sim_assumption found = {.now_ps = sum_ps, .worse_ps = worse_ps[i]};
         if (worse_ps[i] <= sum_ps) continue;
         if (i < numbers)
             describe(&exchanges[0], mode, i, &found);
         else
-            snprintf(found.key, sizeof found.key, "skew");
+            describe_skew(skew, &found);
         have = insert(out, have, &found);
     }
     return have;

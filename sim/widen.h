@@ -29,6 +29,9 @@ const char *sim_widening_text(enum sim_widening knob); /* For people: "NVLink ra
 /* Why the knob cannot matter to the exchange, static; NULL: it may. */
 const char *sim_widening_idle(enum sim_widening knob, const struct sim_exchange *exchange);
 
+/* Why a knob that was turned may make an exchange slower, static. */
+const char *sim_widening_slower(void);
+
 /* after_ps[knob]: the slowest rank's time with the knob turned; now_ps where it cannot matter.
  * now_ps: the slowest rank's time as it is. 0, or -1 with err (memory). */
 int sim_widen(struct sim_vary_bench *bench, const struct sim_exchange *exchange, uint64_t now_ps,
@@ -36,9 +39,10 @@ int sim_widen(struct sim_vary_bench *bench, const struct sim_exchange *exchange,
 
 /* A number that the time hangs on. */
 struct sim_assumption {
-    char key[64];              /* With section and unit: "ll.publish_us"; "skew" for start times. */
-    char value[40];            /* In that unit. */
-    char origin[64];           /* The machine file that says it; "" = nobody, or a setting. */
+    char key[64];              /* With section and unit: "ll.publish_us"; or "--skew". */
+    char value[40];            /* In that unit, or as given. */
+    char kind[24];             /* fabric_kind_name, or "option of the run". */
+    char origin[64];           /* The machine file that says it; "" = nobody, or an option. */
     uint64_t now_ps, worse_ps; /* Times summed over the exchanges asked about: as it is, and with
                                   the number a tenth worse. */
 };
@@ -46,10 +50,11 @@ struct sim_assumption {
 enum { SIM_ASSUMPTIONS = 3 };
 
 /* The numbers with the largest effect, largest first, over count exchanges of one machine and mode:
- * every number of the machine in turn is made a tenth worse. now_ps[i]: the slowest rank's time of
- * exchanges[i]. Returns how many were found (those without effect are not), or -1 with err. */
+ * every number of the machine in turn is made a tenth worse, and skew, the run's option as given,
+ * if it is not NULL. now_ps[i]: the slowest rank's time of exchanges[i]. Returns how many were
+ * found (those without effect are not), or -1 with err. */
 int sim_assumptions(struct sim_vary_bench *bench, const struct sim_exchange *exchanges,
-                    const uint64_t *now_ps, size_t count, struct sim_assumption *out, char *err,
-                    size_t err_len);
+                    const uint64_t *now_ps, size_t count, const char *skew,
+                    struct sim_assumption *out, char *err, size_t err_len);
 
 #endif

@@ -200,11 +200,45 @@ START_TEST(the_table_fits_a_terminal_and_names_three_assumptions)
     for (const char *line = strstr(output.out, "explain "); strncmp(line, "bytes ", 6) != 0;) {
         const size_t length = strcspn(line, "\n");
         ck_assert_msg(length <= 100, "%.*s", (int)length, line);
-        assumptions += strncmp(line, "assumes ", 8) == 0;
+        assumptions += strncmp(line, "hangs on ", 9) == 0;
         line += length + (line[length] == '\n');
     }
     ck_assert_uint_eq(assumptions, 3);
     TEST_SAYS(output.out, "\nwiden     dispatch: NIC rate x 2, saves ");
+}
+END_TEST
+
+/* The run's own options are asked only where they were given, and named as such. */
+START_TEST(what_a_time_hangs_on_is_named_by_its_kind)
+{
+    const char *arguments[] = {test_epsim(), "run",      "--json", "--explain", "--ep",
+                               "16",         "--tokens", "32",     "--layers",  "1",
+                               "--machine",  "h100-hgx", "--mode", "ll",        "--skew",
+                               "normal:20",  NULL};
+    for (int given = 1; given >= 0; given--) {
+        if (!given) arguments[14] = NULL;
+        json_t *json = run_json(arguments);
+        const json_t *list = json_at(json, "explain.assumptions");
+        bool skew = false;
+        ck_assert_uint_eq(json_array_size(list), 3);
+        for (size_t i = 0; i < 3; i++) {
+            const json_t *found = json_array_get(list, i);
+            const char *number = text_at(found, "number"), *kind = text_at(found, "kind");
+            if (strcmp(number, "--skew") == 0) {
+                ck_assert_str_eq(text_at(found, "value"), "normal:20");
+                ck_assert_str_eq(kind, "option of the run");
+                skew = true;
+            } else if (strcmp(number, "nic_goodput_gbytes_per_s") == 0) {
+                ck_assert_str_eq(kind, "measured");
+                ck_assert_str_eq(text_at(found, "origin"), "h100-hgx");
+            } else {
+                ck_assert_msg(strstr("datasheet measured fitted assumed", kind) != NULL, "%s: %s",
+                              number, kind);
+            }
+        }
+        ck_assert(skew == (given == 1));
+        json_decref(json);
+    }
 }
 END_TEST
 
@@ -261,6 +295,7 @@ Suite *breakdown_suite(void)
     tcase_add_test(tcase, what_widening_gives_is_what_a_run_with_it_takes);
     tcase_add_test(tcase, an_ideal_fabric_gives_back_what_a_real_one_takes);
     tcase_add_test(tcase, the_table_fits_a_terminal_and_names_three_assumptions);
+    tcase_add_test(tcase, what_a_time_hangs_on_is_named_by_its_kind);
     tcase_add_test(tcase, a_measured_row_is_taken_apart_by_its_id);
     tcase_add_test(tcase, a_file_from_before_a_table_was_added_gets_it);
     suite_add_tcase(suite, tcase);

@@ -92,6 +92,37 @@ END_TEST
 
 #define PARSE(text) fabric_machine_parse("mine.yaml", text, strlen(text), &machine, err, sizeof err)
 
+START_TEST(a_number_is_of_the_kind_that_its_comment_says)
+{
+    static const struct {
+        const char *key, *section, *kind;
+    } want[] = {{"sm_count", "", "datasheet"},        {"gpus_per_node", "", "measured"},
+                {"nic_flight_us", "", "assumed"},     {"gpu_hour_usd", "", ""},
+                {"poll_us", "ll", "assumed"},         {"publish_us", "ll", "fitted"},
+                {"stage_us", "ll", "measured"},       {"poll_us", "normal", "published"},
+                {"exchange_us", "normal", "measured"}}; /* The parent's: read off. */
+    const char *text = "inherits: h100-hgx # fitted\n"
+                       "sm_count: 132   # datasheet: not measured\n"
+                       "gpus_per_node: 4 #  measured as fitted\r\n"
+                       "gpu_hour_usd: 2 # my own\n"
+                       "ll: # fitted to rows\n"
+                       "  poll_us: 1 # assumed\n"
+                       "  publish_ns: 3000\n"
+                       "  stage_us: 8 # slopes of measured rows\n"
+                       "normal: {poll_us: 1} # published\n";
+    struct fabric_machine_row row;
+    size_t seen = 0;
+    ck_assert_msg(PARSE(text) == 0, "%s", err);
+    for (size_t i = 0; fabric_machine_row(&machine, i, &row); i++)
+        for (size_t w = 0; w < sizeof want / sizeof want[0]; w++)
+            if (strcmp(row.key, want[w].key) == 0 && strcmp(row.section, want[w].section) == 0) {
+                ck_assert_str_eq(row.kind, want[w].kind);
+                seen++;
+            }
+    ck_assert_uint_eq(seen, sizeof want / sizeof want[0]);
+}
+END_TEST
+
 /* Of h100-hgx: 47 of the NIC's 50 GB/s, 370 of NVLink's 450. */
 START_TEST(a_line_rate_alone_takes_its_goodput_along)
 {
@@ -351,6 +382,7 @@ Suite *machine_suite(void)
     tcase_add_test(tcase, presets_hold_the_datasheet_figures);
     tcase_add_test(tcase, every_number_of_a_preset_names_its_file);
     tcase_add_test(tcase, rows_say_from_whom_a_number_comes);
+    tcase_add_test(tcase, a_number_is_of_the_kind_that_its_comment_says);
     tcase_add_test(tcase, a_line_rate_alone_takes_its_goodput_along);
     tcase_add_test(tcase, a_line_rate_alone_takes_its_goodput_along);
     tcase_add_test(tcase, a_stack_changes_what_it_lists);

@@ -56,6 +56,7 @@ static json_t *machine_json(const struct fabric_machine *machine)
         json_object_set_new(number, "key", json_string(row.key));
         json_object_set_new(number, "value", json_string(row.value));
         json_object_set_new(number, "origin", json_string(row.origin));
+        json_object_set_new(number, "kind", json_string(row.kind));
         json_object_set_new(number, "scaled_to", json_string(row.scaled));
         json_array_append_new(numbers, number);
     }
@@ -134,7 +135,7 @@ static void show_attention(const struct fabric_attention *attention)
 
 static void show(const struct fabric_machine *machine)
 {
-    struct table *table = table_open("section|number|>value|said by");
+    struct table *table = table_open("section|number|>value|kind|said by");
     struct fabric_machine_row row;
 
     printf("%s%s%s\nsource  %s\ncosts   %s\n", machine->name,
@@ -147,6 +148,7 @@ static void show(const struct fabric_machine *machine)
         table_cell(table, "%s", row.section);
         table_cell(table, "%s", row.key);
         table_cell(table, "%s", row.value);
+        table_cell(table, "%s", row.kind);
         if (row.scaled[0] != '\0')
             table_cell(table, "%s, scaled to the line rate of %s", row.origin, row.scaled);
         else

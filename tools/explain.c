@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tools/table.h"
 
@@ -89,28 +90,47 @@ static bool does_nothing(const struct sim_breakdown *breakdown, int direction, i
     return gain == 0 || (gain > 0 ? gain : -gain) < whole / 2000;
 }
 
+/* NULL where the knob helps. */
+static const char *why_of(const struct sim_breakdown *breakdown, int direction, int knob)
+{
+    const char *idle = breakdown->idle[direction][knob];
+    const int64_t gain = gain_ps(breakdown, direction, knob);
+    if (!does_nothing(breakdown, direction, knob)) return gain < 0 ? sim_widening_slower() : NULL;
+    return idle != NULL ? idle : gain == 0 ? "hidden behind the rest" : "below 0.05 %";
+}
+
+/* One reason of both operations, or each with the operation that it is of. */
+static void why_cell(struct table *table, const struct sim_breakdown *breakdown, int knob)
+{
+    const char *why[SIM_DIRECTIONS];
+    char text[256] = "";
+    size_t used = 0;
+    for (int d = 0; d < SIM_DIRECTIONS; d++)
+        why[d] = present(breakdown, d) ? why_of(breakdown, d, knob) : NULL;
+    const bool both = why[0] != NULL && why[1] != NULL && strcmp(why[0], why[1]) == 0;
+    for (int d = 0; d < SIM_DIRECTIONS && used < sizeof text; d++) {
+        if (why[d] == NULL || (both && d > 0)) continue;
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s%s", used > 0 ? "; " : "",
+                                 both ? "" : OPS[d], both ? "" : ": ", why[d]);
+    }
+    table_cell(table, "%s", text);
+}
+
 static void print_knobs(const struct sim_breakdown *breakdown)
 {
-    struct table *table = open_columns(breakdown, "widened", "gain", "|~why nothing");
+    struct table *table = open_columns(breakdown, "widened", "gain", "|~why");
     for (int k = 0; k < SIM_WIDENINGS; k++) {
-        const char *why = "";
         table_cell(table, "%s", sim_widening_text((enum sim_widening)k));
         for (int d = 0; d < SIM_DIRECTIONS; d++) {
             const struct sim_breakdown_sum *sum = &breakdown->all[d];
-            const char *idle = breakdown->idle[d][k];
             if (!present(breakdown, d)) continue;
             table_cell(table, "%.2f", mean_us((int64_t)breakdown->after_ps[d][k], sum->cells));
-            const bool nothing = does_nothing(breakdown, d, k);
-            if (nothing)
+            if (does_nothing(breakdown, d, k))
                 table_cell(table, "nothing");
             else
                 table_cell(table, "%.1f %%", percent(gain_ps(breakdown, d, k), sum->took_ps));
-            if (nothing && why[0] == '\0')
-                why = idle != NULL                    ? idle
-                      : gain_ps(breakdown, d, k) == 0 ? "hidden behind the rest"
-                                                      : "below 0.05 %";
         }
-        table_cell(table, "%s", why);
+        why_cell(table, breakdown, k);
     }
     table_print(table, stdout);
     table_close(table);
@@ -135,18 +155,23 @@ static void print_advice(const struct sim_breakdown *breakdown)
     }
 }
 
+/* "ll.publish_us 2.596, fitted, of h100-hgx", "--skew normal:56, option of the run". */
 static void print_assumptions(const struct sim_breakdown *breakdown)
 {
     if (breakdown->assumption_count > 0)
-        puts("the numbers that the time of the first layer hangs on most:");
+        puts("the numbers of the machine file, and options of the run, that the time of the first "
+             "layer hangs\non most:");
     for (int i = 0; i < breakdown->assumption_count; i++) {
         const struct sim_assumption *found = &breakdown->assumptions[i];
         const int64_t more_ps = (int64_t)(found->worse_ps - found->now_ps);
-        printf("assumes   %s", found->key);
-        if (found->value[0] != '\0') printf(" %s", found->value);
-        if (found->origin[0] != '\0') printf(" (%s)", found->origin);
-        printf(": a tenth worse adds %.2f us (%.1f %%)\n", (double)more_ps / 1e6,
-               percent(more_ps, found->now_ps));
+        const bool value = found->value[0] != '\0', kind = found->kind[0] != '\0',
+                   origin = found->origin[0] != '\0';
+        char text[320];
+        snprintf(text, sizeof text, "%s%s%s%s%s%s%s: a tenth worse adds %.2f us (%.1f %%)",
+                 found->key, value ? " " : "", found->value, kind ? ", " : "", found->kind,
+                 origin ? ", of " : "", found->origin, (double)more_ps / 1e6,
+                 percent(more_ps, found->now_ps));
+        table_line("hangs on", text, stdout);
     }
 }
 

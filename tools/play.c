@@ -222,7 +222,7 @@ static void print_layers(const struct play *play)
 {
     const struct sim_summary *summary = &play->summary;
     struct table *table = table_open("layer|>dispatch|>p99|>floor|>ratio|>combine|>p99|>floor|"
-                                     ">ratio|>NVLink|>NIC|>skew");
+                                     ">ratio|>NVLink|>NIC|>hottest");
     for (uint32_t l = 0; l < summary->layer_count; l++) {
         const struct sim_layer_summary *layer = &summary->layers[l];
         char bytes[16];
@@ -298,7 +298,7 @@ static void print_result(const struct play *play)
     if (streams[0] != '\0') table_line("streams", streams, stdout);
     puts("times in us are modelled: slowest rank, median and p99 over the steps; floor: what no "
          "schedule\ncan beat; ratio: median over floor. NVLink and NIC: bytes of all ranks and "
-         "steps, both operations.\nskew: rows of the busiest expert over the mean.\n");
+         "steps, both operations.\nhottest: rows of the busiest expert over the mean.\n");
     print_layers(play);
     if (explained(play) && play->step != NULL)
         puts("\nof the exchanges by themselves, without what a whole step computes between them:");
