@@ -33,13 +33,15 @@ void plan_note_idle(struct sim_plan *plan, bool from_trace)
         {"weights", "a trace", !from_trace && strcmp(settings->weights, usual.weights) != 0},
         {"offsets", "a trace", !from_trace && settings->offsets[0] != '\0'},
     };
-    if (plan->note_count + 2 + sizeof lone / sizeof lone[0] > SIM_NOTES_MAX) return;
+    if (plan->note_count + 3 + sizeof lone / sizeof lone[0] > SIM_NOTES_MAX) return;
     for (size_t i = 0; i < sizeof lone / sizeof lone[0]; i++)
         if (lone[i].idle)
             plan_note(plan, "--%s does nothing without %s", lone[i].option, lone[i].without);
     if (plan->mode == SIM_MODE_LL && settings->sms != usual.sms)
         plan_note(plan, "--sms %" PRIu32 " does nothing: low latency takes a grid of its own",
                   settings->sms);
+    if (plan->mode == SIM_MODE_NORMAL && plan->machine.nvlink_bytes_per_s == 0)
+        plan_note(plan, "%s has no NVLink: hops within a node go by NIC too", plan->machine.name);
     if (deep && plan->mode == SIM_MODE_NORMAL)
         plan_note(plan, "--qp-depth %s does nothing: normal mode's chunks never fill a ring",
                   settings->qp_depth);

@@ -135,6 +135,8 @@ END_TEST
 START_TEST(a_setting_that_does_nothing_is_noted)
 {
     static const char *const CASES[][4] = {
+        {"normal", "--machine", "h800-hgx-nonvl",
+         "note      h800-hgx-nonvl has no NVLink: hops within a node go by NIC too"},
         {"ll", "--sms", "40",
          "note      --sms 40 does nothing: low latency takes a grid of its own"},
         {"ll", "--qp-depth", "4096", "note      --qp-depth 4096 does nothing: no row goes by NIC"},

@@ -191,7 +191,8 @@ void diff_totals_print(const struct diff_totals *totals)
             totals->kinds[TRACE_TOTALS_RESOURCE].count[1] >
         0) {
         puts("\nby resource, modelled: busiest rank's, mean over layers; bytes and stalls of all "
-             "ranks, a step");
+             "ranks, a step\n(a stall: waiting summed over the requests that waited, so it may be "
+             "longer than the step)");
         print_resources(totals);
     }
 }

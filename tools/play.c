@@ -296,9 +296,11 @@ static void print_result(const struct play *play)
     for (uint32_t n = 0; n < plan->note_count; n++) table_line("note", plan->notes[n], stdout);
     sim_source_describe(play->source, streams, sizeof streams);
     if (streams[0] != '\0') table_line("streams", streams, stdout);
-    puts("times in us are modelled: slowest rank, median and p99 over the steps; floor: what no "
-         "schedule\ncan beat; ratio: median over floor. NVLink and NIC: bytes of all ranks and "
-         "steps, both operations.\nhottest: rows of the busiest expert over the mean.\n");
+    puts(
+        "times in us are modelled: slowest rank, median and p99 over the steps; floor: the busiest "
+        "port's\nbytes at its datasheet rate, and one flight; ratio: median over floor. NVLink and "
+        "NIC: bytes of all\nranks and steps, both operations. hottest: rows of the busiest expert "
+        "over the mean.\n");
     print_layers(play);
     if (explained(play) && play->step != NULL)
         puts("\nof the exchanges by themselves, without what a whole step computes between them:");
