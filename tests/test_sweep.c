@@ -371,6 +371,7 @@ START_TEST(modes_cross_between_two_token_counts)
     const json_t *crossing = json_array_get(json_object_get(json, "crossovers"), 0);
     ck_assert_double_eq_tol(number_at(crossing, "tokens"),
                             8 + 1016 * gain_few / (gain_few - gain_many), 1e-6);
+    ck_assert_int_eq(int_at(crossing, "unfit"), 2); /* 671 GB of weights on two GPUs. */
     json_decref(json);
 }
 END_TEST

@@ -58,7 +58,8 @@ json_t *sweep_json(const struct sweep_table *table);
 json_t *sweep_advice_json(const struct sweep_table *table, const struct sim_goal *goal);
 
 /* Where LL stops being the faster of two modes as tokens grow: one entry for every combination of
- * the other axes, {"where", "tokens": interpolated | null, "faster": what is faster throughout}.
+ * the other axes, {"where", "tokens": interpolated | null, "faster": what is faster throughout,
+ * "unfit": token counts at which a mode does not fit into the memory}.
  * Empty where the sweep has not both modes and several token counts. A new reference. */
 json_t *sweep_crossovers_json(const struct sweep_table *table);
 void sweep_print_crossovers(const struct sweep_table *table);

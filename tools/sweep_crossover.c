@@ -62,7 +62,7 @@ static json_t *cross_json(const struct sweep_table *table, uint32_t first, uint3
     const struct sim_sweep_axis *axis = &table->grid.axes[tokens];
     const uint32_t stride = stride_of(table, tokens);
     struct pair pairs[SIM_SWEEP_VALUES_MAX];
-    uint32_t count = 0, for_ll = 0;
+    uint32_t count = 0, for_ll = 0, unfit = 0;
     char text[512] = "";
     size_t at = 0;
 
@@ -75,6 +75,7 @@ static json_t *cross_json(const struct sweep_table *table, uint32_t first, uint3
         if (isnan(ll) || isnan(normal)) continue;
         pairs[count++] = (struct pair){strtod(axis->values[v], NULL), normal - ll};
         for_ll += normal > ll;
+        unfit += !sweep_fits(table, cell) || !sweep_fits(table, cell + to_normal);
     }
     if (count < 2) return NULL;
     qsort(pairs, count, sizeof *pairs, by_tokens);
@@ -87,6 +88,7 @@ static json_t *cross_json(const struct sweep_table *table, uint32_t first, uint3
     const double crossing = find_crossing(pairs, count);
     json_object_set_new(json, "where", json_string(text));
     json_object_set_new(json, "tokens", isnan(crossing) ? json_null() : json_real(crossing));
+    json_object_set_new(json, "unfit", json_integer(unfit));
     json_object_set_new(json, "faster",
                         for_ll == count ? json_string("ll")
                         : for_ll == 0   ? json_string("normal")
@@ -126,10 +128,14 @@ void sweep_print_crossovers(const struct sweep_table *table)
         const json_t *tokens = json_object_get(each, "tokens");
         printf("  %s%s", where, where[0] != '\0' ? ": " : "");
         if (json_is_real(tokens))
-            printf("ll is faster up to about %.0f tokens a rank\n", json_real_value(tokens));
+            printf("ll is faster up to about %.0f tokens a rank", json_real_value(tokens));
         else
-            printf("%s is faster %s\n", faster != NULL ? faster : "now this, now that mode",
-                   faster != NULL ? "throughout" : "");
+            printf("%s is faster%s", faster != NULL ? faster : "now this, now that mode",
+                   faster != NULL ? " throughout" : "");
+        if (json_integer_value(json_object_get(each, "unfit")) > 0)
+            printf(" (at %" JSON_INTEGER_FORMAT " of the token counts a mode does not fit)",
+                   json_integer_value(json_object_get(each, "unfit")));
+        putchar('\n');
     }
     json_decref(list);
 }
