@@ -79,7 +79,7 @@ const char *sim_widening_idle(enum sim_widening knob, const struct sim_exchange 
 
 const char *sim_widening_slower(void)
 {
-    return "slower: rows arrive in another order and queue behind others (an anomaly)";
+    return "slower: rows arrive in another order and queue longer";
 }
 
 static struct sim_variation turned(enum sim_widening knob, const struct sim_exchange *exchange)
