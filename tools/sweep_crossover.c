@@ -133,7 +133,8 @@ void sweep_print_crossovers(const struct sweep_table *table)
             printf("%s is faster%s", faster != NULL ? faster : "now this, now that mode",
                    faster != NULL ? " throughout" : "");
         if (json_integer_value(json_object_get(each, "unfit")) > 0)
-            printf(" (at %" JSON_INTEGER_FORMAT " of the token counts a mode does not fit)",
+            printf("\n    at %" JSON_INTEGER_FORMAT
+                   " of the token counts a mode does not fit into memory",
                    json_integer_value(json_object_get(each, "unfit")));
         putchar('\n');
     }
