@@ -72,21 +72,25 @@ struct fabric_normal_costs {
     uint64_t put_ps;     /* A chunk handed to the NIC. */
     /* What slows copies down. */
     uint64_t crowd_ppm; /* Millionths of a block's work, per SM that copies beside it. */
-    uint64_t cold_ps;   /* Tokens read several times, for the share that the cache does not hold. */
+    uint64_t cold_ps; /* A KiB of a token read again, for the share that the cache does not hold. */
     uint64_t cache_bytes; /* L2 of one GPU. */
     uint64_t link_ppm;    /* Share of a pair's NVLink goodput that all-to-all traffic reaches. */
-    /* Dispatch: loads and stores by a warp, then by all warps of a block. */
+    /* Dispatch, sending: loads and stores by a warp, then by all warps of a block. */
     uint64_t send_row_ps; /* A row's begin and end. */
+    uint64_t scale_ppm;   /* FP8: what a byte of scales costs beyond a byte of data, in millionths:
+                             words of 4 bytes, each with an index of its own. */
     uint64_t send_warp_bytes_per_s;
     uint64_t send_block_bytes_per_s;
-    /* Bulk copies by a warp, in and out of shared memory: receivers of dispatch, and on several
-     * nodes forwarders of dispatch and senders of combine. */
-    uint64_t bulk_row_ps; /* A row's begin and end. */
-    uint64_t bulk_warp_bytes_per_s;
+    /* Dispatch, receiving: out of the ring; forwarders share the block's rate. */
+    uint64_t bulk_row_ps; /* A round of rows, one per warp. */
     uint64_t bulk_block_bytes_per_s;
-    /* Combine, one node: senders. */
-    uint64_t return_row_ps; /* A row's begin and end. */
-    uint64_t return_warp_bytes_per_s;
+    /* Dispatch, several nodes: a forwarder's warp moves rows through shared memory, one by one. */
+    uint64_t forward_row_ps; /* A row's begin and end. */
+    uint64_t forward_warp_bytes_per_s;
+    /* Combine, sending. */
+    uint64_t return_row_ps;           /* A row's begin and end. */
+    uint64_t return_warp_bytes_per_s; /* One node: loads and stores by a warp. */
+    uint64_t return_rail_bytes_per_s; /* Several nodes: the same, through shared memory. */
     uint64_t return_block_bytes_per_s;
     /* Combine: sums at home, and on several nodes partial sums at the forwarder. */
     uint64_t sum_step_ps;           /* A warp's 256 channels of a token. */

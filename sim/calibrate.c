@@ -84,9 +84,10 @@ static bool other_direction(const struct fabric_cost_field *field, const char *o
         const char *prefix, *direction;
     } owners[] = {
         {"dispatch_", "dispatch"}, {"combine_", "combine"},         {"scan_", "dispatch"},
-        {"visit_", "dispatch"},    {"send_", "dispatch"},           {"bulk_", "dispatch"},
-        {"cold_", "dispatch"},     {"exchange_token_", "dispatch"}, {"return_", "combine"},
-        {"sum_", "combine"},       {"merge_", "combine"},           {"cached_", "combine"}};
+        {"visit_", "dispatch"},    {"send_", "dispatch"},           {"scale_", "dispatch"},
+        {"bulk_", "dispatch"},     {"forward_", "dispatch"},        {"cold_", "dispatch"},
+        {"return_", "combine"},    {"exchange_token_", "dispatch"}, {"sum_", "combine"},
+        {"merge_", "combine"},     {"cached_", "combine"}};
     if (strcmp(field->section, "compute") == 0) return other_kernel(field, op);
     if (strcmp(field->section, "normal") != 0) return false;
     for (size_t i = 0; i < sizeof owners / sizeof owners[0]; i++)

@@ -5,10 +5,8 @@
 #include <string.h>
 #include "sim/normal_model.h"
 
-enum {
-    SEARCH_TOKENS = 2048,
-    SEARCH_TOKENS_NODES = 1024
-}; /* Tokens per rank on which chunk sizes are compared, on one node and on several. */
+/* Tokens per rank on which chunk sizes are compared: on one node; on several, all and then some. */
+enum { SEARCH_TOKENS = 2048, SEARCH_TOKENS_ALL = 128, SEARCH_TOKENS_NODES = 1024 };
 
 static void default_chunks(struct normal_run *run, uint32_t ranks)
 {
@@ -80,22 +78,29 @@ static uint64_t try_sizes(struct search *search, uint32_t i, uint32_t j)
     return search->tried_ps[i][j];
 }
 
-/* Downhill from the middle of the ranges until no neighbour is better. One node has one range
- * of at most 16 sizes: all are tried. */
-static int search_sizes(struct search *search, uint32_t best[2])
+/* The best of all sizes. */
+static uint64_t try_all(struct search *search, uint32_t at[2])
 {
     const uint32_t count[2] = {search->ranges.nvl[2], search->ranges.rdma[2]};
-    uint32_t at[2] = {count[0] / 2, count[1] / 2};
-    assert(count[0] <= 16 && count[1] <= 8);
     uint64_t least_ps = try_sizes(search, at[0], at[1]);
-    for (uint32_t i = 0; count[1] == 1 && i < count[0]; i++) {
-        const uint64_t now_ps = try_sizes(search, i, 0);
-        if (now_ps < least_ps) {
+    for (uint32_t i = 0; i < count[0] && least_ps > 0; i++)
+        for (uint32_t j = 0; j < count[1]; j++) {
+            const uint64_t now_ps = try_sizes(search, i, j);
+            if (now_ps == 0) return 0;
+            if (now_ps >= least_ps) continue;
             least_ps = now_ps;
             at[0] = i;
+            at[1] = j;
         }
-    }
-    for (bool moved = count[1] > 1; moved;) {
+    return least_ps;
+}
+
+/* Downhill until no neighbour is better. */
+static uint64_t try_downhill(struct search *search, uint32_t at[2])
+{
+    const uint32_t count[2] = {search->ranges.nvl[2], search->ranges.rdma[2]};
+    uint64_t least_ps = try_sizes(search, at[0], at[1]);
+    for (bool moved = least_ps > 0; moved;) {
         uint32_t to[2] = {at[0], at[1]};
         moved = false;
         for (int way = 0; way < 4; way++) {
@@ -103,39 +108,66 @@ static int search_sizes(struct search *search, uint32_t best[2])
             near[way / 2] += way % 2 ? 1u : UINT32_MAX;
             if (near[0] >= count[0] || near[1] >= count[1]) continue;
             const uint64_t now_ps = try_sizes(search, near[0], near[1]);
-            if (now_ps == 0) return -1;
+            if (now_ps == 0) return 0;
             if (now_ps >= least_ps) continue;
             least_ps = now_ps;
             memcpy(to, near, sizeof to);
             moved = true;
         }
-        memcpy(at, to, sizeof at);
+        memcpy(at, to, sizeof at[0] * 2);
     }
-    best[0] = search->ranges.nvl[0] + at[0] * search->ranges.nvl[1];
-    best[1] = search->ranges.rdma[0] + at[1] * search->ranges.rdma[1];
+    return least_ps;
+}
+
+/* On the first tokens of every rank: at becomes the best sizes (all: of all, else of those that
+ * are downhill from it). */
+static int search_some(const struct sim_exchange *exchange, struct search *search, uint32_t tokens,
+                       bool all, uint32_t at[2])
+{
+    struct normal_plan some = {.ranks = 0};
+    if (normal_plan_open(exchange->traffic, search->run.plan->channels, tokens, &some, search->err,
+                         search->err_len) != 0)
+        return -1;
+    const struct normal_plan *whole = search->run.plan;
+    search->run.plan = &some;
+    memset(search->tried_ps, 0, sizeof search->tried_ps);
+    const uint64_t least_ps = all ? try_all(search, at) : try_downhill(search, at);
+    search->run.plan = whole;
+    normal_plan_close(&some);
     return least_ps > 0 ? 0 : -1;
 }
 
+static uint32_t most_tokens(const struct normal_plan *plan)
+{
+    uint32_t most = 0;
+    for (uint32_t r = 0; r < plan->ranks; r++)
+        if (plan->tokens[r] > most) most = plan->tokens[r];
+    return most;
+}
+
 /* Which chunk is best hardly depends on how many tokens follow once the pipeline is full, so
- * the sizes are compared on the first tokens of every rank. */
+ * the sizes are compared on the first tokens of every rank. One node has one range of at most 16
+ * sizes: all are tried. Several have two: all pairs on few tokens, as their times have many local
+ * minima, and from the best of them downhill on more. */
 int normal_choose_chunks(const struct sim_exchange *exchange, struct normal_run *run, char *err,
                          size_t err_len)
 {
-    struct normal_plan some = {.ranks = 0};
     uint32_t best[2] = {exchange->nvl_chunk, exchange->rdma_chunk};
     default_chunks(run, run->plan->ranks);
     if (exchange->best_chunk) {
         struct search search = {.run = *run, .err = err, .err_len = err_len};
-        const uint32_t tokens = run->plan->nodes == 1 ? SEARCH_TOKENS : SEARCH_TOKENS_NODES;
-        if (normal_plan_open(exchange->traffic, run->plan->channels, tokens, &some, err, err_len) !=
-            0)
-            return -1;
-        search.run.plan = &some;
         search.run.begin_ps = 1; /* So that a finished run never reads 0. */
         search.ranges = tuning_ranges(run);
-        const int status = search_sizes(&search, best);
-        normal_plan_close(&some);
-        if (status != 0) return -1;
+        uint32_t at[2] = {search.ranges.nvl[2] / 2, search.ranges.rdma[2] / 2};
+        assert(search.ranges.nvl[2] <= 16 && search.ranges.rdma[2] <= 8);
+        const bool one = run->plan->nodes == 1;
+        if (search_some(exchange, &search, one ? SEARCH_TOKENS : SEARCH_TOKENS_ALL, true, at) != 0)
+            return -1;
+        if (!one && most_tokens(run->plan) > SEARCH_TOKENS_ALL &&
+            search_some(exchange, &search, SEARCH_TOKENS_NODES, false, at) != 0)
+            return -1;
+        best[0] = search.ranges.nvl[0] + at[0] * search.ranges.nvl[1];
+        best[1] = search.ranges.rdma[0] + at[1] * search.ranges.rdma[1];
     }
     if (best[0] > 0) run->nvl_chunk = best[0];
     if (best[1] > 0) run->rdma_chunk = best[1];

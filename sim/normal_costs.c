@@ -19,7 +19,17 @@ static uint64_t cold_ps(const struct sim_exchange *exchange, uint64_t row_bytes)
     const uint64_t bytes = tokens * row_bytes;
     assert(traffic->ranks > 0);
     if (exchange->direction == SIM_COMBINE || bytes <= own->cache_bytes) return 0;
-    return own->cold_ps * ((bytes - own->cache_bytes) / 1024) / (bytes / 1024);
+    return own->cold_ps * row_bytes / 1024 * ((bytes - own->cache_bytes) / 1024) / (bytes / 1024);
+}
+
+/* A row's FP8 scales move in words of 4 bytes, index by index, where its data move 16 bytes at a
+ * time: what more they cost, in bytes of data. */
+static uint64_t scale_bytes(const struct sim_exchange *exchange, uint64_t row_bytes)
+{
+    const bool fp8 = row_bytes < 2 * (uint64_t)exchange->hidden;
+    const uint64_t bytes = (uint64_t)exchange->hidden / 128 * 4;
+    if (exchange->direction == SIM_COMBINE || !fp8) return 0;
+    return bytes * exchange->machine->costs.normal.scale_ppm / 1000000;
 }
 
 void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *exchange)
@@ -30,9 +40,11 @@ void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *ex
     const uint64_t bytes = exchange->traffic->row_bytes[exchange->direction];
     const uint64_t crowd_ppm = own->crowd_ppm * exchange->sms;
     const uint64_t steps = (exchange->hidden + 255) / 256; /* A warp's 16-byte loads. */
-    const uint64_t send_ps = fabric_transfer_ps(bytes, own->send_block_bytes_per_s);
+    const uint64_t work = bytes + scale_bytes(exchange, bytes);
+    const uint64_t bulk_work = exchange->traffic->nodes > 1 ? bytes : work;
+    const uint64_t send_ps = fabric_transfer_ps(work, own->send_block_bytes_per_s);
     const uint64_t return_ps = fabric_transfer_ps(bytes, own->return_block_bytes_per_s);
-    const uint64_t bulk_ps = fabric_transfer_ps(bytes, own->bulk_block_bytes_per_s);
+    const uint64_t bulk_ps = fabric_transfer_ps(bulk_work, own->bulk_block_bytes_per_s);
     const uint64_t sum_ps = fabric_transfer_ps(bytes, own->sum_block_bytes_per_s);
     const uint64_t merge_ps = fabric_transfer_ps(bytes, own->merge_block_bytes_per_s);
 
@@ -56,22 +68,27 @@ void normal_costs_init(struct normal_costs *costs, const struct sim_exchange *ex
     assert(costs->nvlink ? costs->link_ps > 0 : costs->nic_ps > 0);
     costs->row_bytes = bytes;
 
-    costs->stage_chain_ps =
-        own->send_row_ps + fabric_transfer_ps(bytes, own->send_warp_bytes_per_s);
+    costs->stage_chain_ps = own->send_row_ps + fabric_transfer_ps(work, own->send_warp_bytes_per_s);
     costs->stage_block_ps = stretched(send_ps, crowd_ppm);
-    costs->send_chain_ps = costs->stage_chain_ps;
-    costs->send_block_ps = stretched(send_ps + cold_ps(exchange, bytes), crowd_ppm);
+    costs->send_chain_ps = stretched(costs->stage_chain_ps + cold_ps(exchange, bytes), crowd_ppm);
+    costs->send_block_ps = stretched(send_ps, crowd_ppm);
     if (combine) {
-        costs->send_chain_ps =
+        const uint64_t warp_ps =
             own->return_row_ps + fabric_transfer_ps(bytes, own->return_warp_bytes_per_s);
+        const uint64_t rail_ps =
+            own->return_row_ps + fabric_transfer_ps(bytes, own->return_rail_bytes_per_s);
+        costs->send_chain_ps =
+            exchange->traffic->nodes > 1 ? rail_ps : stretched(warp_ps, crowd_ppm);
         costs->send_block_ps = stretched(return_ps, crowd_ppm);
     }
-    costs->bulk_chain_ps = own->bulk_row_ps + fabric_transfer_ps(bytes, own->bulk_warp_bytes_per_s);
+    costs->bulk_chain_ps = own->bulk_row_ps;
+    costs->forward_chain_ps =
+        own->forward_row_ps + fabric_transfer_ps(bytes, own->forward_warp_bytes_per_s);
     costs->bulk_block_ps = stretched(bulk_ps, crowd_ppm);
     costs->sum_chain_ps = steps * own->sum_step_ps;
-    costs->sum_block_ps = stretched(sum_ps, crowd_ppm);
+    costs->sum_block_ps = sum_ps;
     costs->merge_chain_ps = steps * own->merge_step_ps;
-    costs->merge_block_ps = stretched(merge_ps, crowd_ppm);
+    costs->merge_block_ps = merge_ps;
 }
 
 /* The count exchange, from the last rank's launch to the kernel's start. One node: the exchange

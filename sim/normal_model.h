@@ -102,9 +102,10 @@ struct normal_costs {
     uint64_t link_ps, flight_ps;                /* NVLink; flight: of whatever connects a node. */
     uint64_t nic_ps, message_ps, nic_flight_ps; /* NIC; message_ps: per put, rows and tail. */
     uint64_t row_bytes;
-    uint64_t send_chain_ps, send_block_ps;   /* One node: sender. */
+    uint64_t send_chain_ps, send_block_ps;   /* Dispatch on one node, combine: sender. */
     uint64_t stage_chain_ps, stage_block_ps; /* Several nodes, dispatch: into the rail. */
-    uint64_t bulk_chain_ps, bulk_block_ps;   /* Receivers, forwarders, senders of combine. */
+    uint64_t bulk_chain_ps, bulk_block_ps;   /* Dispatch: receivers, and forwarders' blocks. */
+    uint64_t forward_chain_ps;               /* Dispatch, several nodes: a forwarder's warp. */
     uint64_t sum_chain_ps, sum_block_ps;     /* Combine: a token at home; a contribution. */
     uint64_t merge_chain_ps, merge_block_ps; /* The same at the forwarder. */
 };

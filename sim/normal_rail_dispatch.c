@@ -225,7 +225,7 @@ static void forward(struct dispatch *d, uint64_t w, uint64_t now_ps)
                                   (end - *visited) * d->costs->visit_ps;
         const uint32_t block = forwarder * d->channels + channel;
         uint64_t done_ps = normal_work(&d->run->blocks[EVEN][block], start_ps, rows,
-                                       d->costs->bulk_block_ps, rows * d->costs->bulk_chain_ps);
+                                       d->costs->bulk_block_ps, rows * d->costs->forward_chain_ps);
         if (remote && rows > 0)
             done_ps =
                 normal_max(done_ps, normal_link(d->run, forwarder, destination, start_ps, rows));

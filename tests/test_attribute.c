@@ -140,6 +140,7 @@ START_TEST(every_cost_of_a_machine_belongs_to_a_part)
                                      "visit_ps",
                                      "crowd_ppm",
                                      "cold_ps",
+                                     "scale_ppm",
                                      "cache_bytes"};
     size_t count = 0;
     const struct fabric_cost_field *fields = fabric_cost_fields(&count);
@@ -148,8 +149,9 @@ START_TEST(every_cost_of_a_machine_belongs_to_a_part)
         if (strcmp(fields[i].section, "compute") == 0) continue; /* No part of an exchange. */
         bool known = sim_part_of_cost(i) != SIM_PART_SM;
         for (size_t s = 0; s < sizeof SM / sizeof SM[0]; s++) known |= strcmp(SM[s], name) == 0;
-        static const char *const WORK[] = {"receive_bytes", "send_",   "bulk_", "return_", "sum_",
-                                           "merge_",        "reduce_", "warp_", "sm_"};
+        static const char *const WORK[] = {"receive_bytes", "send_", "bulk_",  "forward_",
+                                           "return_",       "sum_",  "merge_", "reduce_",
+                                           "warp_",         "sm_"};
         for (size_t w = 0; w < sizeof WORK / sizeof WORK[0]; w++)
             known |= strstr(name, WORK[w]) != NULL;
         ck_assert_msg(known, "%s.%s: say in sim/parts.c which part of the time it is",

@@ -4,10 +4,12 @@
  * what must hold of any answer: more tokens, channels or choices never make it sooner, more SMs
  * help until a link is full. */
 #include <check.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/predict.h"
+#include "tests/mutate.h"
 #include "tests/support.h"
 
 Suite *extrapolation_suite(void);
@@ -17,6 +19,8 @@ enum { QUESTIONS_MAX = 64 };
 struct question {
     const char *machine, *mode, *op;
     uint32_t ep, tokens, hidden, topk, sms;
+    uint32_t experts; /* 0: 256. */
+    bool bf16;
 };
 
 /* Microseconds. */
@@ -34,7 +38,7 @@ static void ask(const struct question *questions, size_t count, double *us)
         strcpy(rows[i].machine, questions[i].machine);
         strcpy(rows[i].mode, questions[i].mode);
         strcpy(rows[i].op, questions[i].op);
-        strcpy(rows[i].dtype, "fp8");
+        strcpy(rows[i].dtype, questions[i].bf16 ? "bf16" : "fp8");
         strcpy(rows[i].grade, "A");
         rows[i].gpus_per_node = 8;
         rows[i].ep = questions[i].ep;
@@ -42,7 +46,7 @@ static void ask(const struct question *questions, size_t count, double *us)
         rows[i].tokens = questions[i].tokens;
         rows[i].hidden = questions[i].hidden;
         rows[i].topk = questions[i].topk;
-        rows[i].experts = 256;
+        rows[i].experts = questions[i].experts > 0 ? questions[i].experts : 256;
         rows[i].sms = questions[i].sms;
         rows[i].measured_ps = 1;
     }
@@ -105,6 +109,57 @@ START_TEST(more_is_never_sooner)
 }
 END_TEST
 
+/* One random question of normal mode, and the same with one of its numbers stepped: more tokens, a
+ * longer hidden or more choices never take less time, more SMs (to 24) never more. Best chunks come
+ * in steps, so a little is forgiven. */
+START_TEST(whatever_is_asked_of_normal_mode_more_is_more) /* Loop: seeds. */
+{
+    static const char *const machines[] = {"h100-hgx", "b200-hgx", "b300-hgx",
+                                           "h800-hgx", "h20-hgx",  "h800-hgx-nonvl"};
+    static const uint32_t hidden[] = {2048, 4096, 5120, 7168}, topk[] = {2, 4, 6, 8},
+                          experts[] = {64, 128, 160, 384};
+    enum { STEPS = 4, KINDS = 4 };
+    uint64_t seed = (uint64_t)_i;
+    struct question base = {machines[mutate_below(&seed, 6)],
+                            "normal",
+                            mutate_below(&seed, 2) ? "combine" : "dispatch",
+                            8,
+                            64,
+                            7168,
+                            8,
+                            20,
+                            256,
+                            false};
+    base.ep = 8u << mutate_below(&seed, 2);
+    base.hidden = hidden[mutate_below(&seed, 4)];
+    base.topk = topk[mutate_below(&seed, 4)];
+    base.experts = experts[mutate_below(&seed, 4)];
+    base.sms = 8 + 4 * (uint32_t)mutate_below(&seed, 5);
+    base.bf16 = mutate_below(&seed, 2);
+    struct question asked[KINDS * STEPS];
+    double us[KINDS * STEPS];
+    for (uint32_t i = 0; i < STEPS; i++) {
+        for (uint32_t kind = 0; kind < KINDS; kind++) asked[kind * STEPS + i] = base;
+        asked[i].tokens = 4u << 2 * i;
+        asked[STEPS + i].hidden = hidden[i];
+        asked[2 * STEPS + i].topk = topk[i];
+        asked[3 * STEPS + i].sms = 24 - 6 * i;
+        asked[3 * STEPS + i].tokens = 96;
+    }
+    ask(asked, KINDS * STEPS, us);
+    for (size_t i = 0; i < KINDS * STEPS; i++) {
+        const struct question *q = &asked[i];
+        ck_assert_msg(us[i] > 10 && us[i] < 1e5, "seed %d: %s: %f us", _i, q->machine, us[i]);
+        if (i % STEPS > 0)
+            ck_assert_msg(us[i] > 0.96 * us[i - 1],
+                          "seed %d: %s EP%u %s %s, %u tokens of %u, top-%u of %u, %u SMs: %f after "
+                          "%f us",
+                          _i, q->machine, q->ep, q->op, q->bf16 ? "bf16" : "fp8", q->tokens,
+                          q->hidden, q->topk, q->experts, q->sms, us[i], us[i - 1]);
+    }
+}
+END_TEST
+
 /* Measured: over four nodes the NICs are full from 12 to 16 SMs on; over two, the SMs still limit
  * at 20 of 24. */
 START_TEST(more_sms_help_until_the_nics_are_full)
@@ -130,6 +185,7 @@ Suite *extrapolation_suite(void)
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, published_normal_bandwidth_is_met_within_a_seventh);
     tcase_add_test(tests, more_is_never_sooner);
+    tcase_add_loop_test(tests, whatever_is_asked_of_normal_mode_more_is_more, 1, 6);
     tcase_add_test(tests, more_sms_help_until_the_nics_are_full);
     suite_add_tcase(suite, tests);
     return suite;

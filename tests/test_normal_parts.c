@@ -39,6 +39,7 @@ static void toy_machine(void)
     costs->link_ppm = 1000000;
     costs->send_row_ps = 40009;
     costs->bulk_row_ps = 40013;
+    costs->forward_row_ps = 40039;
     costs->return_row_ps = 40031;
     costs->sum_step_ps = 41;
     costs->merge_step_ps = 53;
@@ -81,7 +82,7 @@ START_TEST(a_local_row_takes_the_sum_of_its_parts)
     one_token(&layer, 2, 0, SIM_DISPATCH);
     const uint64_t depart = 1000 + costs->poll_ps + costs->scan_ps;
     const uint64_t land = depart + costs->send_row_ps + warp_ps(DISPATCH_BYTES) + costs->publish_ps;
-    const uint64_t end = land + costs->poll_ps + costs->bulk_row_ps + warp_ps(DISPATCH_BYTES);
+    const uint64_t end = land + costs->poll_ps + costs->bulk_row_ps;
     ck_assert_uint_eq(layer.timing.depart_ps[0], depart);
     ck_assert_uint_eq(layer.timing.land_ps[0], land);
     ck_assert_uint_eq(layer.timing.end_ps[0], end + costs->dispatch_call_ps);
@@ -99,7 +100,7 @@ START_TEST(a_dispatched_row_takes_the_sum_of_its_parts)
     const uint64_t depart = 1000 + credit + costs->scan_ps;
     const uint64_t sent = depart + costs->send_row_ps + warp_ps(DISPATCH_BYTES) + costs->publish_ps;
     const uint64_t land = sent + machine.nvlink_flight_ps;
-    const uint64_t end = land + costs->poll_ps + costs->bulk_row_ps + warp_ps(DISPATCH_BYTES);
+    const uint64_t end = land + costs->poll_ps + costs->bulk_row_ps;
     ck_assert_uint_eq(layer.timing.depart_ps[0], depart);
     ck_assert_uint_eq(layer.timing.land_ps[0], land);
     ck_assert_uint_eq(layer.timing.end_ps[0], sent + costs->dispatch_call_ps);
@@ -144,9 +145,10 @@ START_TEST(a_row_over_two_hops_takes_the_sum_of_its_parts)
     const uint64_t rail = put + wire + machine.nic_flight_ps;
     const uint64_t depart =
         rail + 2 * costs->poll_ps + 2 * machine.nvlink_flight_ps + costs->poll_ps + costs->visit_ps;
-    const uint64_t sent = depart + costs->bulk_row_ps + warp_ps(DISPATCH_BYTES) + costs->publish_ps;
+    const uint64_t sent =
+        depart + costs->forward_row_ps + warp_ps(DISPATCH_BYTES) + costs->publish_ps;
     const uint64_t land = sent + machine.nvlink_flight_ps;
-    const uint64_t end = land + costs->poll_ps + costs->bulk_row_ps + warp_ps(DISPATCH_BYTES);
+    const uint64_t end = land + costs->poll_ps + costs->bulk_row_ps;
     ck_assert_uint_eq(layer.traffic.message_count[SIM_DISPATCH], 2);
     ck_assert_uint_eq(layer.timing.depart_ps[0], put);
     ck_assert_uint_eq(layer.timing.land_ps[0], rail);

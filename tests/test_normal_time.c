@@ -223,15 +223,15 @@ END_TEST
 
 /* Each number of the machine moves the exchanges it should, up when it costs more. */
 static const char *const movers[][12] = {
-    {"dispatch_call_ps", "poll_ps", "publish_ps", "scan_ps", "send_row_ps", "send_warp_bytes_per_s",
-     "send_block_bytes_per_s", "bulk_row_ps", "bulk_block_bytes_per_s"},
+    {"dispatch_call_ps", "poll_ps", "publish_ps", "scan_ps", "scale_ppm", "send_row_ps",
+     "send_warp_bytes_per_s", "send_block_bytes_per_s", "bulk_row_ps", "bulk_block_bytes_per_s"},
     {"combine_call_ps", "poll_ps", "publish_ps", "crowd_ppm", "return_row_ps",
      "return_warp_bytes_per_s", "return_block_bytes_per_s", "sum_step_ps", "sum_block_bytes_per_s"},
     {"dispatch_kernel_ps", "exchange_ps", "exchange_node_ps", "exchange_token_ps", "poll_ps",
-     "publish_ps", "visit_ps", "put_ps", "send_row_ps", "send_block_bytes_per_s", "bulk_row_ps",
-     "bulk_warp_bytes_per_s"},
+     "publish_ps", "visit_ps", "put_ps", "send_warp_bytes_per_s", "bulk_row_ps", "forward_row_ps",
+     "forward_warp_bytes_per_s"},
     {"combine_kernel_ps", "exchange_ps", "cached_token_ps", "cached_row_ps", "poll_ps", "put_ps",
-     "return_row_ps", "return_block_bytes_per_s", "sum_step_ps", "merge_step_ps",
+     "return_row_ps", "return_rail_bytes_per_s", "sum_step_ps", "merge_step_ps",
      "merge_block_bytes_per_s"},
 };
 
