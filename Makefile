@@ -176,13 +176,14 @@ FITTED := h100-hgx h200-hgx h200-pair b200-hgx
 comma := ,
 space := $(subst ,, )
 fit = $(BUILD)/epsim calibrate --plain --measured "$(EPSIM_DATA)/measured/calibrate.csv" --mode $(1) \
+    --rounds $(3) \
     --machine $(subst $(space),$(comma),$(FITTED:%=$(2)/%.yaml)) -o $(BUILD)/fitted
 fitted: $(BUILD)/epsim
 	@test -r "$(EPSIM_DATA)/measured/calibrate.csv" || \
 	    { echo "machines: EPSIM_DATA=DIR must name a folder with measured/calibrate.csv"; exit 2; }
 	@rm -rf $(BUILD)/fitted && mkdir -p $(BUILD)/fitted
-	$(call fit,ll,fabric/machines)
-	$(call fit,normal,$(BUILD)/fitted)
+	$(call fit,ll,fabric/machines,24)
+	$(call fit,normal,$(BUILD)/fitted,12)
 
 machines: fitted ## fit the shipped machine files to EPSIM_DATA=DIR/measured (20 minutes)
 	cp $(FITTED:%=$(BUILD)/fitted/%.yaml) fabric/machines
