@@ -188,7 +188,7 @@ START_TEST(a_launch_is_paid_in_full_by_every_rank)
 }
 END_TEST
 
-/* One knob turned: its part shrinks, and the time does not grow. */
+/* One knob turned: its part shrinks, and the time does not grow but for another order in queues. */
 static void turns(struct layer *layer, enum sim_part part, enum sim_part scaled)
 {
     const struct sim_attribution before = attribute(&layer->exchange);
@@ -196,7 +196,8 @@ static void turns(struct layer *layer, enum sim_part part, enum sim_part scaled)
     const struct sim_attribution after = attribute(&layer->exchange);
     ck_assert_int_gt(slowest_part(&before, part), 0);
     ck_assert_int_lt(slowest_part(&after, part), slowest_part(&before, part));
-    ck_assert_uint_le(after.took_ps[after.slowest], before.took_ps[before.slowest]);
+    const uint64_t took_ps = before.took_ps[before.slowest];
+    ck_assert_uint_le(after.took_ps[after.slowest], took_ps + took_ps / 200);
 }
 
 START_TEST(a_faster_resource_shrinks_its_own_part)

@@ -185,7 +185,7 @@ Suite *extrapolation_suite(void)
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, published_normal_bandwidth_is_met_within_a_seventh);
     tcase_add_test(tests, more_is_never_sooner);
-    tcase_add_loop_test(tests, whatever_is_asked_of_normal_mode_more_is_more, 1, 6);
+    tcase_add_loop_test(tests, whatever_is_asked_of_normal_mode_more_is_more, 1, 4);
     tcase_add_test(tests, more_sms_help_until_the_nics_are_full);
     suite_add_tcase(suite, tests);
     return suite;
