@@ -19,7 +19,7 @@ enum { QUESTIONS_MAX = 64 };
 struct question {
     const char *machine, *mode, *op;
     uint32_t ep, tokens, hidden, topk, sms;
-    uint32_t experts; /* 0: 256. */
+    uint32_t experts;
     bool bf16;
 };
 
@@ -46,7 +46,7 @@ static void ask(const struct question *questions, size_t count, double *us)
         rows[i].tokens = questions[i].tokens;
         rows[i].hidden = questions[i].hidden;
         rows[i].topk = questions[i].topk;
-        rows[i].experts = questions[i].experts > 0 ? questions[i].experts : 256;
+        rows[i].experts = questions[i].experts;
         rows[i].sms = questions[i].sms;
         rows[i].measured_ps = 1;
     }
@@ -64,10 +64,10 @@ START_TEST(published_normal_bandwidth_is_met_within_a_seventh)
         4096 * 8 * (1 - 0.875 * 0.875 * 0.875 * 0.875 * 0.875 * 0.875 * 0.875 * 0.875);
     const double pairs = 4096 * 2 * (1 - 1.0 / 256);
     const struct question questions[] = {
-        {"h800-hgx", "normal", "dispatch", 8, 4096, 7168, 8, 24},
-        {"h800-hgx", "normal", "combine", 8, 4096, 7168, 8, 24},
-        {"h800-hgx", "normal", "dispatch", 16, 4096, 7168, 8, 24},
-        {"h800-hgx", "normal", "combine", 16, 4096, 7168, 8, 24},
+        {"h800-hgx", "normal", "dispatch", 8, 4096, 7168, 8, 24, 256, false},
+        {"h800-hgx", "normal", "combine", 8, 4096, 7168, 8, 24, 256, false},
+        {"h800-hgx", "normal", "dispatch", 16, 4096, 7168, 8, 24, 256, false},
+        {"h800-hgx", "normal", "combine", 16, 4096, 7168, 8, 24, 256, false},
     };
     const double published_us[] = {rows * 7392 / 153e3, rows * 14336 / 158e3, pairs * 7392 / 43e3,
                                    pairs * 14336 / 43e3};
@@ -99,7 +99,9 @@ START_TEST(more_is_never_sooner)
                                                      i < 6 ? tokens[i] : 64,
                                                      i >= 6 && i < 9 ? hidden[i - 6] : 7168,
                                                      i >= 9 ? topk[i - 9] : 8,
-                                                     0};
+                                                     0,
+                                                     256,
+                                                     false};
                 ask(questions, 12, us);
                 for (size_t i = 1; i < 12; i++)
                     if (i != 6 && i != 9)
@@ -168,8 +170,9 @@ START_TEST(more_sms_help_until_the_nics_are_full)
     struct question questions[10];
     double us[10];
     for (size_t i = 0; i < 10; i++)
-        questions[i] = (struct question){"h100-hgx",         "normal", "dispatch", i < 5 ? 32 : 16,
-                                         i < 5 ? 768 : 1024, 7168,     8,          sms[i % 5]};
+        questions[i] = (struct question){
+            "h100-hgx", "normal", "dispatch", i < 5 ? 32 : 16, i < 5 ? 768 : 1024, 7168, 8,
+            sms[i % 5], 256,      false};
     ask(questions, 10, us);
     ck_assert_double_gt(us[0], 1.1 * us[2]);
     ck_assert_double_gt(us[2], 0.97 * us[4]);
