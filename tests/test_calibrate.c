@@ -228,7 +228,7 @@ START_TEST(a_fit_starts_from_the_comment_whatever_stands)
         struct test_output output;
         snprintf(text, sizeof text,
                  "inherits: h200-hgx\nll:\n  dispatch_launch_us: %s # fitted from 3\n"
-                 "normal:\n  return_row_ns: %s  # fitted from 300, by rows of one\n",
+                 "normal:\n  combine_call_us: %s  # fitted from 30, by rows of one\n",
                  stands[i], stands[i]);
         const char *one = test_write_text(folder, "h200-hgx.yaml", text);
         snprintf(text, sizeof text,
