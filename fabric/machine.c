@@ -13,8 +13,9 @@
 #include "gen/embedded.h"
 
 #define RATE_MAX UINT64_C(100000000000000) /* 100 TB/s: nothing in a GPU is faster. */
-#define PS_MAX UINT64_C(1000000000000)     /* One second: no latency here is longer. */
-#define HBM_MAX (UINT64_C(1) << 44)        /* 16 TiB. */
+#define RATE_LEAST UINT64_C(1000000)
+#define PS_MAX UINT64_C(1000000000000) /* One second: no latency here is longer. */
+#define HBM_MAX (UINT64_C(1) << 44)    /* 16 TiB. */
 
 #define FIELD(name, min, max, required)                                                            \
     FABRIC_FIELD(struct fabric_machine, name, min, max, required)
@@ -289,6 +290,24 @@ static int check_link(const struct chain *chain, const struct fabric_machine *ma
     return fabric_yaml_refuse(&chain->files[file], word, allowed, err, err_len);
 }
 
+/* A link so slow that the unit must be wrong: its times might not fit 64 bits. */
+static int check_slow(const struct chain *chain, const struct fabric_machine *machine, char *err,
+                      size_t err_len)
+{
+    const char *const rates[] = {LINKS[0].line, LINKS[0].goodput, LINKS[1].line, LINKS[1].goodput,
+                                 "pcie_bytes_per_s"};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        const size_t field = find_field(rates[i]);
+        const uint64_t rate = fabric_field_get(&fields[field], machine);
+        const uint8_t file = machine->field_origin[field];
+        if (rate == 0 || rate >= RATE_LEAST || file == FABRIC_FIELD_UNSAID) continue;
+        return fabric_yaml_refuse(
+            &chain->files[file], fabric_kind_word(&chain->files[file], "", rates[i]),
+            "at least 1 MB/s, or 0 for no such link; is the unit right?", err, err_len);
+    }
+    return 0;
+}
+
 /* A cost that nobody says would read as free, or divide by 0. */
 static int check_costs(const char *file, const struct fabric_machine *machine, char *err,
                        size_t err_len)
@@ -318,6 +337,7 @@ static int check(const struct chain *chain, const struct fabric_machine *machine
     if (check_costs(file, machine, err, err_len) != 0) return -1;
     for (size_t i = 0; i < LINK_COUNT; i++)
         if (check_link(chain, machine, i, err, err_len) != 0) return -1;
+    if (check_slow(chain, machine, err, err_len) != 0) return -1;
     if (machine->gpus_per_node > 1 && machine->nvlink_bytes_per_s == 0 &&
         machine->nic_bytes_per_s == 0) {
         snprintf(err, err_len, "%s: gpus_per_node: %u: neither NVLink nor NIC joins the GPUs", file,

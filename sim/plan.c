@@ -269,7 +269,7 @@ int sim_plan_make(const struct sim_settings *settings, uint32_t trace_layers, ui
                  plan->ranks, plan->nodes);
         return -1;
     }
-    if (plan->machine.nic_bytes_per_s == 0 &&
+    if (plan->machine.nic_bytes_per_s == 0 && plan->ranks > 1 &&
         (plan->nodes > 1 || plan->machine.nvlink_bytes_per_s == 0)) {
         snprintf(err, err_len, "--machine: %s has no NIC: one node at most", plan->machine.name);
         return -1;

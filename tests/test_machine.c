@@ -301,6 +301,12 @@ static const struct {
     {CHILD "\"a\\nb\": \"x\\e[31m\\u20ac\"\n", "mine.yaml:2: a?b: x?[31m???: unknown field"},
     {CHILD "k: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n",
      "mine.yaml:2: k: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...: unknown field"},
+    {"inherits: h100-hgx\nnic_bytes_per_s: 50\nnic_goodput_bytes_per_s: 47\n",
+     "mine.yaml:2: nic_bytes_per_s: 50: at least 1 MB/s, or 0 for no such link; is the unit "
+     "right?"},
+    {"inherits: h100-hgx\npcie_bytes_per_s: 999999\n",
+     "mine.yaml:2: pcie_bytes_per_s: 999999: at least 1 MB/s, or 0 for no such link; is the unit "
+     "right?"},
 };
 enum { REFUSALS = sizeof refusals / sizeof refusals[0] };
 

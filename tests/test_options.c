@@ -41,6 +41,8 @@ static const struct {
      "epsim report: --layer: x: must be a whole number from 0"},
     {{"report", "run.db", "-o", "x.html", "--step=-1"},
      "epsim report: --step: -1: must be a whole number from 0"},
+    {{"run", "--context", "64", "--detail", "message"},
+     "epsim run: --detail message: a whole step has no times of messages"},
     {{"run", "--db="}, "epsim run: --db=: needs a value"},
     {{"export", "--perfetto", "run.db", "-o", ""}, "epsim export: -o: needs a value"},
     {{"verify", "--backend", "nope"},

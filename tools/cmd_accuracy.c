@@ -104,6 +104,12 @@ static int fit_half(const struct command_line *line, const char *mode,
     const int64_t count =
         sim_calibrate_files_of(measured, files, SIM_CALIBRATE_FILES_MAX, err, err_len);
     if (count < 0) return -1;
+    if (count == 0) {
+        snprintf(err, err_len,
+                 "--split: fits presets, and no row is of one: calibrate your files "
+                 "with epsim calibrate");
+        return -1;
+    }
     const struct sim_calibrate_options wanted = {
         .files = files,
         .file_count = (size_t)count,

@@ -162,7 +162,13 @@ static int prepare(struct play *play)
         sim_breakdown_open(play->plan->layers, play->plan->layer_count, settings->threads,
                            &play->breakdown, play->err, sizeof play->err) != 0)
         return EXIT_ENVIRONMENT;
-    if (!sim_step_wanted(&play->plan->settings)) return -1;
+    if (!sim_step_wanted(settings)) return -1;
+    if (strcmp(settings->detail, "message") == 0) {
+        snprintf(play->err, sizeof play->err,
+                 "--detail message: a whole step has no times of messages, only exchanges by "
+                 "themselves do: span, or without --context, --phase and --overlap");
+        return EXIT_USAGE;
+    }
     play->step = (struct sim_step_record *)calloc(1, sizeof *play->step);
     if (play->step == NULL) {
         snprintf(play->err, sizeof play->err, "step: out of memory");
