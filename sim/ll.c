@@ -1,7 +1,12 @@
-/* sim/ll.c - the time of a low-latency dispatch or combine: set-up, publishes, ends.
+/* sim/ll.c - the time of a low-latency dispatch or combine: set-up, events, books.
  *
- * The halves are in sim/ll_dispatch.c and sim/ll_combine.c, the wires in sim/ll_wire.c. All
- * memory of a call is taken before its first event. */
+ *     ll -> ll_dispatch, ll_combine     the send halves
+ *        -> ll_wire                     NVLink
+ *        -> ll_publish                  counts and flags
+ *        -> ll_nic -> ll_network        NICs: in order, or by events where something may be held up
+ *        -> ll_receive                  the receive halves
+ *
+ * All memory of a call is taken before its first event. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,85 +37,15 @@ static void init_groups(struct ll *ll)
         }
 }
 
-/* A launch to its first instruction. Blocks start one after the other; all of them meet before
- * anything leaves the rank, so the last one counts. */
-static uint64_t launch_ps(const struct ll *ll, uint32_t rank)
+/* A work request is complete: a row that waited for its slot is posted. */
+static void credit(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
-    const struct fabric_ll_costs *costs = ll->costs;
+    const uint32_t message = ll_network_credit(ll, group, now_ps);
+    if (message == LL_NONE) return;
     if (ll->direction == SIM_DISPATCH)
-        return costs->dispatch_launch_ps + ll->grid * costs->block_launch_ps;
-    return costs->combine_launch_ps + ll_combine_grid(ll, rank) * costs->block_launch_ps;
-}
-
-/* All groups have published: the send half is over, and the receive half begins. One launch
- * of dispatch has a barrier between them, so that no count is touched before it was reset. */
-static void end_send(struct ll *ll, uint32_t rank)
-{
-    const struct sim_exchange *exchange = ll->exchange;
-    const uint64_t sent_ps = ll->rank[rank].sent_ps;
-    uint64_t open_ps = sent_ps;
-    ll->timing->send_ps[rank] = sent_ps - exchange->start_ps[rank];
-    if (exchange->hook) {
-        uint64_t asked_ps = exchange->recv_start_ps ? exchange->recv_start_ps[rank] : 0;
-        if (asked_ps < sent_ps + exchange->pause_ps) asked_ps = sent_ps + exchange->pause_ps;
-        if (asked_ps > sent_ps) ll->rank[rank].sent_ps = open_ps = asked_ps;
-        open_ps += launch_ps(ll, rank);
-    } else if (ll->direction == SIM_DISPATCH) {
-        open_ps += ll->costs->grid_barrier_ps;
-    }
-    ll->rank[rank].open_ps = open_ps;
-    if (ll->rank[rank].unarrived == 0) ll_receive(ll, rank);
-}
-
-/* at_ps may lie ahead, but for a group by NIC with a network: there events tell the order. */
-static void publish(struct ll *ll, uint32_t group, uint64_t at_ps)
-{
-    const struct ll_group *g = &ll->group[group];
-    struct ll_rank *rank = &ll->rank[g->rank];
-    const uint64_t link_ps = at_ps + ll->machine->nvlink_flight_ps;
-    switch ((enum sim_link_class)g->link_class) {
-    case SIM_LINK_LOCAL: ll_flag_landed(ll, g->rank, g->peer, g->rows, at_ps); break;
-    case SIM_LINK_NVLINK: ll_flag_landed(ll, g->rank, g->peer, g->rows, link_ps); break;
-    case SIM_LINK_NIC: ll_nic_flag(ll, group, at_ps); break;
-    case SIM_LINK_CLASSES:
-    default: assert(!"a link class");
-    }
-    assert(rank->unpublished > 0);
-    if (at_ps > rank->sent_ps) rank->sent_ps = at_ps;
-    if (--rank->unpublished == 0) end_send(ll, g->rank);
-}
-
-void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps)
-{
-    if (ll->network && ll->group[group].link_class == SIM_LINK_NIC)
-        sim_engine_schedule(ll->engine, at_ps, LL_PUBLISH, group, 0);
+        ll_dispatch_unstalled(ll, message, now_ps);
     else
-        publish(ll, group, at_ps);
-}
-
-void ll_flag_landed(struct ll *ll, uint32_t src, uint32_t dst, uint32_t rows, uint64_t land_ps)
-{
-    struct ll_rank *to = &ll->rank[dst];
-    if (land_ps > to->last_land_ps) {
-        to->last_land_ps = land_ps;
-        to->last_source = src;
-    }
-    assert(to->unarrived > 0);
-    if (ll->direction == SIM_DISPATCH)
-        ll->arrival[(size_t)dst * ll->experts + ll->experts - to->unarrived] =
-            (struct ll_arrival){land_ps, rows};
-    if (--to->unarrived == 0 && to->open_ps != LL_NEVER) ll_receive(ll, dst);
-}
-
-void ll_end(struct ll *ll, uint32_t rank, uint64_t now_ps)
-{
-    const struct ll_rank *r = &ll->rank[rank];
-    struct sim_timing *timing = ll->timing;
-    const bool waited = r->last_land_ps > r->open_ps;
-    timing->end_ps[rank] = now_ps;
-    timing->recv_ps[rank] = now_ps - r->sent_ps;
-    timing->wait_ps[rank] = waited ? r->last_land_ps - r->open_ps : 0;
-    timing->awaited[rank] = waited ? r->last_source : rank;
+        ll_combine_unstalled(ll, group, now_ps);
 }
 
 static void handle(void *model, struct sim_engine *engine, const struct sim_event *event)
@@ -118,10 +53,10 @@ static void handle(void *model, struct sim_engine *engine, const struct sim_even
     struct ll *ll = (struct ll *)model;
     (void)engine;
     switch ((enum ll_event)event->kind) {
-    case LL_PUBLISH: publish(ll, event->target, event->time_ps); return;
+    case LL_PUBLISH: ll_publish_now(ll, event->target, event->time_ps); return;
     case LL_TURN: ll_network_turn(ll, event->target, event->time_ps); return;
     case LL_NIC: ll_network_arrive(ll, event->target, event->time_ps); return;
-    case LL_CREDIT: ll_network_credit(ll, event->target, event->time_ps); return;
+    case LL_CREDIT: credit(ll, event->target, event->time_ps); return;
     case LL_START:
     case LL_TOKEN:
     case LL_ROWS:
@@ -342,7 +277,7 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
         if (!ll.network) return -1;
     }
     for (uint32_t r = 0; r < ll.ranks; r++)
-        sim_engine_schedule(engine, exchange->start_ps[r] + launch_ps(&ll, r), LL_START, r, 0);
+        sim_engine_schedule(engine, exchange->start_ps[r] + ll_launch_ps(&ll, r), LL_START, r, 0);
     const int status = sim_engine_run(engine, handle, &ll, err, err_len);
     if (status != 0) {
         ll_network_close(ll.network);

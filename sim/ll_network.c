@@ -297,26 +297,23 @@ void ll_network_flag(struct ll *ll, uint32_t group, uint64_t now_ps)
         ring(ll, group, true, now_ps);
 }
 
-void ll_network_credit(struct ll *ll, uint32_t group, uint64_t now_ps)
+uint32_t ll_network_credit(struct ll *ll, uint32_t group, uint64_t now_ps)
 {
     struct queue_pair *qp = &ll->network->qp[group];
     assert(qp->is_short && qp->outstanding > 0);
     qp->outstanding--;
-    if (qp->stalled.head == LL_NONE) return;
+    if (qp->stalled.head == LL_NONE) return LL_NONE;
     const uint32_t entry = qp->stalled.head;
     qp->stalled.head = ll->network->next_post[entry];
     if (entry >= ll->message_count) {
         ll_network_flag(ll, group, now_ps);
-        return;
+        return LL_NONE;
     }
     ll->rank[ll->group[group].rank].use[LL_QPS].stall_ps += now_ps - ll->timing->depart_ps[entry];
     const bool posted = ll_network_post(ll, group, entry, now_ps);
     assert(posted);
     if (qp->stalled.head != LL_NONE) ring(ll, group, false, now_ps);
-    if (ll->direction == SIM_DISPATCH)
-        ll_dispatch_unstalled(ll, entry, now_ps);
-    else
-        ll_combine_unstalled(ll, group, now_ps);
+    return entry;
 }
 
 void ll_network_arrive(struct ll *ll, uint32_t index, uint64_t now_ps)

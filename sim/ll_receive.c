@@ -7,6 +7,17 @@
 
 #include <assert.h>
 
+static void end_kernel(struct ll *ll, uint32_t rank, uint64_t now_ps)
+{
+    const struct ll_rank *r = &ll->rank[rank];
+    struct sim_timing *timing = ll->timing;
+    const bool waited = r->last_land_ps > r->open_ps;
+    timing->end_ps[rank] = now_ps;
+    timing->recv_ps[rank] = now_ps - r->sent_ps;
+    timing->wait_ps[rank] = waited ? r->last_land_ps - r->open_ps : 0;
+    timing->awaited[rank] = waited ? r->last_source : rank;
+}
+
 /* The groups whose counts a rank waited for, by landing time; they are listed nearly so. */
 static void sort_arrivals(struct ll_arrival *arrival, uint32_t count)
 {
@@ -58,7 +69,7 @@ static void copy_groups(struct ll *ll, uint32_t rank)
         alone_ps[i] = seen_ps + fabric_transfer_ps(bytes, rate);
         add_job(r, i, width, bytes / width, seen_ps);
     }
-    ll_end(ll, rank, ll_later(done_ps, run_copies(r, LL_NEVER - 1, alone_ps)));
+    end_kernel(ll, rank, ll_later(done_ps, run_copies(r, LL_NEVER - 1, alone_ps)));
 }
 
 uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank)
@@ -121,7 +132,7 @@ static void sum_tokens(struct ll *ll, uint32_t rank)
             ll->job_ps[job] = now_ps + ll->costs->reduce_chain_ps;
         }
     }
-    ll_end(ll, rank, now_ps);
+    end_kernel(ll, rank, now_ps);
 }
 
 /* All is known that the half depends on: when the rank looks, and when everything is there. */
@@ -132,4 +143,18 @@ void ll_receive(struct ll *ll, uint32_t rank)
         copy_groups(ll, rank);
     else
         sum_tokens(ll, rank);
+}
+
+void ll_flag_landed(struct ll *ll, uint32_t src, uint32_t dst, uint32_t rows, uint64_t land_ps)
+{
+    struct ll_rank *to = &ll->rank[dst];
+    if (land_ps > to->last_land_ps) {
+        to->last_land_ps = land_ps;
+        to->last_source = src;
+    }
+    assert(to->unarrived > 0);
+    if (ll->direction == SIM_DISPATCH)
+        ll->arrival[(size_t)dst * ll->experts + ll->experts - to->unarrived] =
+            (struct ll_arrival){land_ps, rows};
+    if (--to->unarrived == 0 && to->open_ps != LL_NEVER) ll_receive(ll, dst);
 }

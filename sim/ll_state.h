@@ -209,12 +209,13 @@ bool ll_network_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t n
 void ll_network_flag(struct ll *ll, uint32_t group, uint64_t now_ps);
 void ll_network_turn(struct ll *ll, uint32_t rank, uint64_t now_ps);
 void ll_network_arrive(struct ll *ll, uint32_t train, uint64_t now_ps);
-void ll_network_credit(struct ll *ll, uint32_t group, uint64_t now_ps);
+uint32_t ll_network_credit(struct ll *ll, uint32_t group, uint64_t now_ps); /* Posted, or NONE. */
 
-/* sim/ll.c: a group's publish, its arrival, the ends of halves and kernels. */
+/* sim/ll_publish.c: when a rank's kernel is at its first instruction; a group's count or flag goes
+ * out at at_ps, now or later. now: for the event alone that ll_publish asks for. */
+uint64_t ll_launch_ps(const struct ll *ll, uint32_t rank);
 void ll_publish(struct ll *ll, uint32_t group, uint64_t at_ps);
-void ll_flag_landed(struct ll *ll, uint32_t src, uint32_t dst, uint32_t rows, uint64_t land_ps);
-void ll_end(struct ll *ll, uint32_t rank, uint64_t now_ps);
+void ll_publish_now(struct ll *ll, uint32_t group, uint64_t at_ps);
 
 /* sim/ll_dispatch.c, sim/ll_combine.c: the send halves. unstalled: a row got its slot. */
 void ll_dispatch_event(struct ll *ll, const struct sim_event *event);
@@ -223,7 +224,9 @@ void ll_dispatch_gather(struct ll *ll);
 void ll_combine_event(struct ll *ll, const struct sim_event *event);
 void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps);
 
-/* sim/ll_receive.c: the receive half, all of it being there; blocks of a rank's combine. */
+/* sim/ll_receive.c: a count or flag is there; the receive half, once all are; blocks of a rank's
+ * combine. */
+void ll_flag_landed(struct ll *ll, uint32_t src, uint32_t dst, uint32_t rows, uint64_t land_ps);
 void ll_receive(struct ll *ll, uint32_t rank);
 uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank);
 
