@@ -176,7 +176,7 @@ static size_t lay_out(struct ll *ll, char *base)
     ll->told = (struct ll_told *)part(base, &at, most_sent + ll->experts, sizeof *ll->told);
     ll->queue.next = (uint32_t *)part(base, &at, most_sent + ll->experts, sizeof(uint32_t));
     ll->queue.first = (uint32_t *)part(base, &at, ll->ranks, sizeof(uint32_t));
-    ll->queue.last = (uint32_t *)part(base, &at, ll->ranks, sizeof(uint32_t));
+    ll->queue.last = (uint32_t **)part(base, &at, ll->ranks, sizeof(uint32_t *));
     ll->queue.ranks = ll->ranks;
     ll->turns = (struct ll_turn *)part(base, &at, 2 * (size_t)ll->trains_most, sizeof *ll->turns);
     ll->jobs = (struct fabric_share_job *)part(base, &at, 2 * jobs, sizeof *ll->jobs);

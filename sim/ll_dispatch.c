@@ -69,7 +69,7 @@ static uint32_t sends_of(const struct ll *ll, uint32_t block, uint32_t group[REF
 static void settle(struct ll *ll, uint32_t block, const uint32_t *group, uint32_t count)
 {
     struct ll_block *b = &ll->block[block];
-    if (b->linked || b->stalled > 0) return;
+    if (b->linked != 0 || b->stalled > 0) return;
     for (uint32_t i = 0; i < count; i++) pass_gate(ll, group[i], b->done_ps);
     b->token += ll->grid;
     if (b->token < ll->traffic->token_start[block / ll->jobs_max + 1])
@@ -99,12 +99,14 @@ static void send_token(struct ll *ll, uint32_t block, uint64_t now_ps)
             ll->message_slot[first + i] = LL_NONE;
             ll->timing->depart_ps[first + i] = now_ps;
             ll->timing->land_ps[first + i] = stored_ps; /* By NVLink: until it lands. */
-            linked += link_class == SIM_LINK_NVLINK;
+            if (link_class == SIM_LINK_NVLINK) linked |= UINT32_C(1) << i;
         }
         b->done_ps = ll_later(b->done_ps, done_ps);
     }
-    b->linked = linked > 0;
-    if (b->linked) ll_link_add(ll, block / ll->jobs_max, block, linked, ll->row_bytes, now_ps);
+    b->linked = linked;
+    if (linked != 0)
+        ll_link_add(ll, block / ll->jobs_max, block, (uint32_t)__builtin_popcount(linked),
+                    ll->row_bytes, now_ps);
     settle(ll, block, group, count);
 }
 
@@ -125,10 +127,11 @@ static void land_token(struct ll *ll, uint32_t block, uint64_t now_ps)
     const uint64_t first = ll->traffic->home_start[b->token];
     uint32_t group[REF_TOPK_MAX];
     const uint32_t count = sends_of(ll, block, group);
-    b->linked = false;
-    for (uint32_t i = 0; i < count; i++) {
+    uint32_t linked = b->linked;
+    assert(linked != 0 && linked >> (count - 1) <= 1);
+    for (b->linked = 0; linked != 0; linked &= linked - 1) {
+        const uint32_t i = (uint32_t)__builtin_ctz(linked);
         const struct ll_group *g = &ll->group[group[i]];
-        if (g->link_class != SIM_LINK_NVLINK) continue;
         const uint64_t land_ps = ll_link_land(ll, g->peer, b->issued_ps, now_ps, 1);
         const uint64_t known_ps = land_ps + ll->machine->nvlink_flight_ps;
         ll->timing->land_ps[first + i] = land_ps;

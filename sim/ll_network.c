@@ -45,9 +45,10 @@ struct ll_network {
     struct queue_pair *qp; /* [groups] */
     struct sender *sender; /* [ranks] */
     uint32_t *next_train;  /* [trains] */
-    uint32_t *ends;        /* [2][ranks][ranks], of queues. */
-    uint32_t *next_post;   /* [messages + groups], flags behind messages. */
-    struct train *train;   /* A doorbell tells of a message at least, or of a flag. */
+    uint32_t *first;       /* [ranks][ranks], of queues, and so is last. */
+    uint32_t **last;
+    uint32_t *next_post; /* [messages + groups], flags behind messages. */
+    struct train *train; /* A doorbell tells of a message at least, or of a flag. */
     uint32_t train_count, train_max;
 };
 
@@ -84,16 +85,16 @@ struct ll_network *ll_network_open(const struct ll *ll, char *err, size_t err_le
     if (network) {
         network->qp = (struct queue_pair *)malloc(groups * sizeof *network->qp);
         network->sender = (struct sender *)calloc(ll->ranks, sizeof *network->sender);
-        network->ends =
-            (uint32_t *)malloc(2 * (size_t)ll->ranks * ll->ranks * sizeof *network->ends);
+        network->first = (uint32_t *)malloc((size_t)ll->ranks * ll->ranks * sizeof *network->first);
+        network->last = (uint32_t **)malloc((size_t)ll->ranks * ll->ranks * sizeof *network->last);
         network->next_post =
             (uint32_t *)malloc((ll->message_count + groups) * sizeof *network->next_post);
         network->train_max = (uint32_t)(ll->message_count + groups);
         network->train = (struct train *)malloc(network->train_max * sizeof *network->train);
         network->next_train = (uint32_t *)malloc(network->train_max * sizeof *network->next_train);
     }
-    if (!network || !network->qp || !network->sender || !network->ends || !network->next_post ||
-        !network->train || !network->next_train) {
+    if (!network || !network->qp || !network->sender || !network->first || !network->last ||
+        !network->next_post || !network->train || !network->next_train) {
         snprintf(err, err_len, "fabric of %u ranks: out of memory", ll->ranks);
         goto close_network;
     }
@@ -107,8 +108,8 @@ struct ll_network *ll_network_open(const struct ll *ll, char *err, size_t err_le
                                              .is_short = is_short(ll, ll->group[g].rows)};
     for (uint32_t r = 0; r < ll->ranks; r++) {
         struct ll_queue *queue = &network->sender[r].queue;
-        *queue = (struct ll_queue){.first = network->ends + 2 * (size_t)r * ll->ranks,
-                                   .last = network->ends + (2 * (size_t)r + 1) * ll->ranks,
+        *queue = (struct ll_queue){.first = network->first + (size_t)r * ll->ranks,
+                                   .last = network->last + (size_t)r * ll->ranks,
                                    .next = network->next_train,
                                    .ranks = ll->ranks};
         ll_queue_clear(queue, r);
@@ -126,7 +127,8 @@ void ll_network_close(struct ll_network *network)
     fabric_network_close(&network->fabric);
     free(network->qp);
     free(network->sender);
-    free(network->ends);
+    free(network->first);
+    free(network->last);
     free(network->next_train);
     free(network->next_post);
     free(network->train);

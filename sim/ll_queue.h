@@ -13,8 +13,9 @@
 #define LL_QUEUE_NONE UINT32_MAX
 
 struct ll_queue {
-    uint32_t *first, *last; /* [ranks] by destination; borrowed. */
-    uint32_t *next;         /* [entries]; borrowed. An entry is the caller's number. */
+    uint32_t *first; /* [ranks] by destination; borrowed. */
+    uint32_t **last; /* [ranks]: where its next entry is written; borrowed. */
+    uint32_t *next;  /* [entries]; borrowed. An entry is the caller's number. */
     uint32_t ranks;
     uint32_t peer; /* Last served. */
     uint32_t waiting;
@@ -24,7 +25,10 @@ struct ll_queue {
 static inline void ll_queue_clear(struct ll_queue *queue, uint32_t rank)
 {
     assert(rank < queue->ranks);
-    for (uint32_t p = 0; p < queue->ranks; p++) queue->first[p] = LL_QUEUE_NONE;
+    for (uint32_t p = 0; p < queue->ranks; p++) {
+        queue->first[p] = LL_QUEUE_NONE;
+        queue->last[p] = &queue->first[p];
+    }
     queue->peer = rank;
     queue->waiting = 0;
 }
@@ -33,11 +37,8 @@ static inline void ll_queue_push(struct ll_queue *queue, uint32_t peer, uint32_t
 {
     assert(peer < queue->ranks && entry != LL_QUEUE_NONE);
     queue->next[entry] = LL_QUEUE_NONE;
-    if (queue->first[peer] == LL_QUEUE_NONE)
-        queue->first[peer] = entry;
-    else
-        queue->next[queue->last[peer]] = entry;
-    queue->last[peer] = entry;
+    *queue->last[peer] = entry;
+    queue->last[peer] = &queue->next[entry];
     queue->waiting++;
 }
 
@@ -47,8 +48,9 @@ static inline uint32_t ll_queue_pop(struct ll_queue *queue)
     uint32_t peer = queue->peer;
     do peer = peer + 1 == queue->ranks ? 0 : peer + 1;
     while (queue->first[peer] == LL_QUEUE_NONE);
-    const uint32_t entry = queue->first[peer];
-    queue->first[peer] = queue->next[entry];
+    const uint32_t entry = queue->first[peer], follows = queue->next[entry];
+    queue->first[peer] = follows;
+    queue->last[peer] = follows == LL_QUEUE_NONE ? &queue->first[peer] : queue->last[peer];
     queue->peer = peer;
     queue->waiting--;
     return entry;

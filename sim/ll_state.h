@@ -118,7 +118,7 @@ struct ll_block {       /* A block walks tokens b, b + grid, ...; combine uses t
     uint64_t done_ps;   /* The latest of its sends so far. */
     uint32_t next;      /* Dispatch: a block at the same point, or LL_NONE. */
     uint16_t stalled;   /* Sends that wait for a queue pair. */
-    bool linked;        /* Its stores are on the NVLink port. */
+    uint32_t linked;    /* Bit i: send i of the token is on the NVLink port. */
 };
 
 struct ll {
