@@ -14,27 +14,26 @@
 #include "ref/digest.h"
 #include "sim/ll_state.h"
 
-static void init_groups(struct ll *ll)
+static void init_groups(struct ll *ll, uint32_t rank)
 {
     const bool dispatch = ll->direction == SIM_DISPATCH;
-    struct ll_group *group = ll->group;
-    for (uint32_t rank = 0; rank < ll->ranks; rank++)
-        for (uint32_t peer = 0; peer < ll->ranks; peer++) {
-            const uint8_t link_class = (uint8_t)sim_traffic_link(ll->traffic, rank, peer);
-            const uint32_t owner = dispatch ? peer : rank, home = dispatch ? rank : peer;
-            const uint64_t *block =
-                ll->traffic->block_start + (uint64_t)owner * ll->local * ll->ranks + home;
-            for (uint32_t e = 0; e < ll->local; e++, block += ll->ranks) {
-                const uint32_t rows = (uint32_t)(block[1] - block[0]);
-                *group++ = (struct ll_group){.gate_ps = 0,
-                                             .rows = rows,
-                                             .gates = dispatch ? rows + 1 : 1,
-                                             .first_slot = (uint32_t)block[0],
-                                             .rank = (uint16_t)rank,
-                                             .peer = (uint16_t)peer,
-                                             .link_class = link_class};
-            }
+    struct ll_group *group = ll->group + (size_t)rank * ll->experts;
+    for (uint32_t peer = 0; peer < ll->ranks; peer++) {
+        const uint8_t link_class = (uint8_t)sim_traffic_link(ll->traffic, rank, peer);
+        const uint32_t owner = dispatch ? peer : rank, home = dispatch ? rank : peer;
+        const uint64_t *block =
+            ll->traffic->block_start + (uint64_t)owner * ll->local * ll->ranks + home;
+        for (uint32_t e = 0; e < ll->local; e++, block += ll->ranks) {
+            const uint32_t rows = (uint32_t)(block[1] - block[0]);
+            *group++ = (struct ll_group){.gate_ps = 0,
+                                         .rows = rows,
+                                         .gates = dispatch ? rows + 1 : 1,
+                                         .first_slot = (uint32_t)block[0],
+                                         .rank = (uint16_t)rank,
+                                         .peer = (uint16_t)peer,
+                                         .link_class = link_class};
         }
+    }
 }
 
 /* A work request is complete: a row that waited for its slot is posted. */
@@ -199,7 +198,6 @@ static int open_state(struct ll *ll, char *err, size_t err_len)
     }
     memset(base, 0, ll->ranks * sizeof *ll->rank); /* The first part. */
     (void)lay_out(ll, base);
-    init_groups(ll);
     for (uint32_t r = 0; r < ll->ranks; r++) init_rank(ll, r);
     ll->row_link_ps = fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.capacity_bytes_per_s);
     ll->row_store_ps = fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.stream_bytes_per_s);
@@ -235,11 +233,50 @@ static void close_books(struct ll *ll)
         use[LL_SMS].busy_ps =
             fabric_transfer_ps(use[LL_SMS].bytes, ll->rank[r].sm.capacity_bytes_per_s);
     }
-    timing->resource_count = ll->ranks * LL_USES;
-    timing->events = sim_engine_event_count(ll->engine);
-    timing->digest = ref_digest_mix(sim_engine_digest(ll->engine), ll->digest);
+    timing->events = ll->events;
+    timing->digest = ll->digest;
     for (uint32_t r = 0; r < ll->ranks; r++)
         timing->digest = ref_digest_mix(timing->digest, timing->end_ps[r]);
+}
+
+/* The events of some ranks, from their launches on. */
+static int play(struct ll *ll, uint32_t first, uint32_t end, char *err, size_t err_len)
+{
+    sim_engine_reset(ll->engine);
+    for (uint32_t r = first; r < end; r++)
+        sim_engine_schedule(ll->engine, ll->exchange->start_ps[r] + ll_launch_ps(ll, r), LL_START,
+                            r, 0);
+    if (sim_engine_run(ll->engine, handle, ll, err, err_len) != 0) return -1;
+    ll->events += sim_engine_event_count(ll->engine);
+    ll->digest = ref_digest_mix(ll->digest, sim_engine_digest(ll->engine));
+    return 0;
+}
+
+/* With a network, everything by events. */
+static int play_network(struct ll *ll, char *err, size_t err_len)
+{
+    int status = -1;
+    for (uint32_t r = 0; r < ll->ranks; r++) init_groups(ll, r);
+    ll->network = ll_network_open(ll, err, err_len);
+    if (ll->network) status = play(ll, 0, ll->ranks, err, err_len);
+    if (status == 0) ll_network_report(ll->network, ll->timing);
+    ll_network_close(ll->network);
+    return status;
+}
+
+/* Without, nodes only meet at the receiving NICs: one after the other, while it is in the cache,
+ * each sends all that it has. */
+static int play_nodes(struct ll *ll, char *err, size_t err_len)
+{
+    const uint32_t ranks = ll->traffic->ranks_per_node;
+    for (uint32_t first = 0; first < ll->ranks; first += ranks) {
+        const uint32_t end = first + ranks < ll->ranks ? first + ranks : ll->ranks;
+        for (uint32_t r = first; r < end; r++) init_groups(ll, r);
+        if (play(ll, first, end, err, err_len) != 0) return -1;
+        for (uint32_t r = first; r < end; r++) ll_nic_leave(ll, r);
+    }
+    for (uint32_t r = 0; r < ll->ranks; r++) ll_nic_arrive(ll, r);
+    return 0;
 }
 
 int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
@@ -270,24 +307,13 @@ int sim_ll_time(struct sim_engine *engine, const struct sim_exchange *exchange,
     ll.token_ps =
         ll.costs->token_chain_ps + fabric_transfer_ps(2 * (uint64_t)exchange->hidden + ll.row_bytes,
                                                       ll.costs->sm_copy_bytes_per_s);
-    sim_engine_reset(engine);
     if (open_state(&ll, err, err_len) != 0) return -1;
-    if (ll_network_wanted(&ll)) {
-        ll.network = ll_network_open(&ll, err, err_len);
-        if (!ll.network) return -1;
-    }
-    for (uint32_t r = 0; r < ll.ranks; r++)
-        sim_engine_schedule(engine, exchange->start_ps[r] + ll_launch_ps(&ll, r), LL_START, r, 0);
-    const int status = sim_engine_run(engine, handle, &ll, err, err_len);
-    if (status != 0) {
-        ll_network_close(ll.network);
-        return -1;
-    }
-    if (!ll.network) ll_nic_pass_all(&ll);
+    timing->resource_count = ll.ranks * LL_USES;
+    const int status =
+        ll_network_wanted(&ll) ? play_network(&ll, err, err_len) : play_nodes(&ll, err, err_len);
+    if (status != 0) return -1;
     if (ll.direction == SIM_DISPATCH) ll_dispatch_gather(&ll);
     memset(timing->notify_ps, 0, ll.ranks * sizeof *timing->notify_ps);
     close_books(&ll);
-    if (ll.network) ll_network_report(ll.network, timing);
-    ll_network_close(ll.network);
     return 0;
 }

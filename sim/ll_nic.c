@@ -7,7 +7,7 @@
  *
  * Nothing that a rank sends depends on what others send, unless a queue pair is short or the
  * fabric has a say (sim/ll_network.c, by events). So doorbells are only noted here, and all
- * trains pass at the end: rank by rank through the sending NICs (in turn, sim/ll_queue.h), then
+ * trains pass afterwards: rank by rank through the sending NICs (in turn, sim/ll_queue.h), then
  * through the receiving ones. */
 #include <assert.h>
 
@@ -150,7 +150,7 @@ static void pass(struct ll *ll, uint32_t rank, struct ll_nic *nic, const struct 
 }
 
 /* All that a rank's NIC sends: when the wire is free, the next of what it was told of by then. */
-static void leave(struct ll *ll, uint32_t rank)
+void ll_nic_leave(struct ll *ll, uint32_t rank)
 {
     struct ll_rank *r = &ll->rank[rank];
     struct ll_nic nic = r->nic_out;
@@ -169,7 +169,7 @@ static void leave(struct ll *ll, uint32_t rank)
 }
 
 /* All that a rank's NIC receives, in order of first bytes. */
-static void arrive(struct ll *ll, uint32_t rank)
+void ll_nic_arrive(struct ll *ll, uint32_t rank)
 {
     struct ll_rank *r = &ll->rank[rank];
     const uint64_t message_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
@@ -203,11 +203,4 @@ static void arrive(struct ll *ll, uint32_t rank)
     }
     close_waits(ll, &waits, &r->use[LL_NIC_IN]);
     ll->digest = ref_digest_mix(ll->digest, nic.engine_free_ps + nic.wire_free_ps);
-}
-
-void ll_nic_pass_all(struct ll *ll)
-{
-    assert(!ll->network);
-    for (uint32_t r = 0; r < ll->ranks; r++) leave(ll, r);
-    for (uint32_t r = 0; r < ll->ranks; r++) arrive(ll, r);
 }

@@ -130,11 +130,12 @@ struct ll {
     struct sim_engine *engine;
     struct ll_network *network; /* NULL: nothing holds up what is posted for a NIC. */
     enum sim_direction direction;
-    uint64_t row_bytes, message_count, digest; /* digest: of what no event tells. */
-    uint64_t row_link_ps, row_nic_ps;          /* A row at an NVLink port; on the wire of a NIC. */
-    uint64_t row_store_ps;          /* Stored by one stream that has its port to itself. */
-    uint64_t token_ps;              /* Dispatch: a block loads, casts and stages a token. */
-    uint32_t ranks, experts, local; /* R, E, L = E / R. */
+    uint64_t row_bytes, message_count;
+    uint64_t events, digest;          /* So far. */
+    uint64_t row_link_ps, row_nic_ps; /* A row at an NVLink port; on the wire of a NIC. */
+    uint64_t row_store_ps;            /* Stored by one stream that has its port to itself. */
+    uint64_t token_ps;                /* Dispatch: a block loads, casts and stages a token. */
+    uint32_t ranks, experts, local;   /* R, E, L = E / R. */
     uint32_t groups_per_block, warps, grid;
     uint32_t jobs_max; /* Blocks or groups of a rank, at most. */
     struct ll_rank *rank;
@@ -195,7 +196,10 @@ bool ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_p
 uint32_t ll_nic_post_rows(struct ll *ll, uint32_t group, uint32_t from, uint32_t to,
                           uint64_t now_ps);
 void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps);
-void ll_nic_pass_all(struct ll *ll); /* Without a network, when all send halves are over. */
+/* Without a network: all that a rank sends, when its send half is over, and then all that it
+ * receives, when everybody has sent. */
+void ll_nic_leave(struct ll *ll, uint32_t rank);
+void ll_nic_arrive(struct ll *ll, uint32_t rank);
 
 /* sim/ll_order.c: turns by at_ps into sorted; equals stay as they are. turns is used up. */
 void ll_order(struct ll_turn *turns, struct ll_turn *sorted, uint32_t count);
