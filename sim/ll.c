@@ -160,6 +160,7 @@ static size_t lay_out(struct ll *ll, char *base)
         ll->slot_land_ps = ll->timing->land_ps;
         ll->turn = (uint32_t *)part(base, &at, ll->jobs_max, sizeof *ll->turn);
     }
+    ll->train_end = (struct ll_train **)part(base, &at, ll->ranks, sizeof *ll->train_end);
     for (uint32_t r = 0; r < ll->ranks; r++) {
         struct ll_rank mail = {.unarrived = 0}, *rank = base ? &ll->rank[r] : &mail;
         const size_t sent = rows_of(ll, r, dispatch) / LL_DOORBELL;
@@ -167,8 +168,8 @@ static size_t lay_out(struct ll *ll, char *base)
         rank->rung = rank->rung_end = (struct ll_rung *)part(base, &at, sent, sizeof *rank->rung);
         rank->flag = rank->flag_end =
             (struct ll_flag *)part(base, &at, ll->experts, sizeof *rank->flag);
-        rank->train = rank->train_end =
-            (struct ll_train *)part(base, &at, received, sizeof *rank->train);
+        rank->train = (struct ll_train *)part(base, &at, received, sizeof *rank->train);
+        if (base) ll->train_end[r] = rank->train;
         if (sent > most_sent) most_sent = sent;
         if (received > ll->trains_most) ll->trains_most = (uint32_t)received;
     }

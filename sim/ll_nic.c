@@ -62,7 +62,7 @@ void ll_nic_flag(struct ll *ll, uint32_t group, uint64_t now_ps)
         ll_network_flag(ll, group, now_ps);
         return;
     }
-    assert(r->flag_end < r->flag + ll->experts && g->posted == g->rows);
+    assert(g->posted == g->rows);
     const struct ll_flag flag = {at_nic_ps(ll, now_ps), group};
     struct ll_flag *at = r->flag_end++;
     for (; at > r->flag && at[-1].at_ps > flag.at_ps; at--) *at = at[-1];
@@ -138,14 +138,13 @@ static void pass(struct ll *ll, uint32_t rank, struct ll_nic *nic, const struct 
         nic->wire_free_ps = turn_ps(ll, engine_ps, first_ps, rows - 1) + wire_ps;
     }
     if (told->flag && rows > 0) (void)ll_nic_pass(nic, ll->costs->nic_flag_ps, 0, told->at_ps);
-    *ll->rank[g->peer].train_end++ =
-        (struct ll_train){.at_ps = first_ps + ll->machine->nic_flight_ps,
-                          .engine_ps = engine_ps,
-                          .group_rows = g->rows,
-                          .first_slot = first_slot,
-                          .src = (uint16_t)rank,
-                          .rows = (uint8_t)rows,
-                          .flag = told->flag};
+    *ll->train_end[g->peer]++ = (struct ll_train){.at_ps = first_ps + ll->machine->nic_flight_ps,
+                                                  .engine_ps = engine_ps,
+                                                  .group_rows = g->rows,
+                                                  .first_slot = first_slot,
+                                                  .src = (uint16_t)rank,
+                                                  .rows = (uint8_t)rows,
+                                                  .flag = told->flag};
     add_wait(waits, rows, first_ps - told->at_ps);
 }
 
@@ -174,7 +173,7 @@ void ll_nic_arrive(struct ll *ll, uint32_t rank)
     struct ll_rank *r = &ll->rank[rank];
     const uint64_t message_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
     const uint64_t flight_ps = ll->machine->nic_flight_ps;
-    const uint32_t trains = (uint32_t)(r->train_end - r->train);
+    const uint32_t trains = (uint32_t)(ll->train_end[rank] - r->train);
     struct ll_turn *turns = ll->turns, *const sorted = turns + ll->trains_most;
     struct ll_nic nic = r->nic_in;
     struct waits waits = {.rows = 0};

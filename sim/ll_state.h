@@ -106,8 +106,8 @@ struct ll_rank {
     uint32_t unpublished, unarrived; /* Groups to go. */
     struct ll_rung *rung, *rung_end; /* What its NIC was told of, in order. */
     struct ll_flag *flag, *flag_end;
-    struct ll_train *train, *train_end; /* What comes to it. */
-    struct sim_resource_use *use;       /* LL_USES of them. */
+    struct ll_train *train;       /* What comes to it, up to ll.train_end. */
+    struct sim_resource_use *use; /* LL_USES of them. */
 };
 
 enum ll_use { LL_LINK_OUT, LL_LINK_IN, LL_NIC_OUT, LL_NIC_IN, LL_SMS, LL_QPS, LL_USES };
@@ -144,11 +144,12 @@ struct ll {
     /* Rows by NIC, in slots numbered like the receiver's rows: their turn on the sender's wire, and
      * when they land. In combine a slot is a message, and these are the timing's. */
     uint64_t *slot_depart_ps, *slot_land_ps;
-    uint32_t *message_slot; /* Dispatch: [messages]; LL_NONE where it did not go by NIC. */
-    struct ll_told *told;   /* [rungs and flags of a rank, at most] */
-    struct ll_queue queue;  /* Of numbers in told. */
-    struct ll_turn *turns;  /* [2][trains_most] */
-    uint32_t trains_most;   /* That a rank receives, at most. */
+    uint32_t *message_slot;      /* Dispatch: [messages]; LL_NONE where it did not go by NIC. */
+    struct ll_told *told;        /* [rungs and flags of a rank, at most] */
+    struct ll_queue queue;       /* Of numbers in told. */
+    struct ll_train **train_end; /* [R] by receiver. */
+    struct ll_turn *turns;       /* [2][trains_most] */
+    uint32_t trains_most;        /* That a rank receives, at most. */
     struct fabric_share_job *jobs;
     struct ll_arrival *arrival; /* Dispatch: [R x E] by receiver, in the order of being told. */
     uint32_t *turn;             /* Combine: [jobs_max], blocks of a receive half. */
