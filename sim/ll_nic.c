@@ -123,28 +123,34 @@ static uint32_t tell(struct ll *ll, const struct ll_rank *r)
     return count;
 }
 
+/* One of them passes. Without branches, as nobody could predict whether there are rows, or a flag.
+ */
 static void pass(struct ll *ll, uint32_t rank, struct ll_nic *nic, const struct ll_told *told,
                  struct waits *waits)
 {
     const uint64_t message_ps = ll->machine->nic_message_ps, wire_ps = ll->row_nic_ps;
     const struct ll_group *g = &ll->group[told->group];
     const uint32_t rows = told->flag ? g->rows % LL_DOORBELL : LL_DOORBELL;
-    const uint32_t first_slot = told->flag ? g->first_slot + g->rows - rows : told->first_slot;
-    const uint64_t first_ps = ll_nic_pass(nic, rows > 0 ? message_ps : ll->costs->nic_flag_ps,
-                                          rows > 0 ? wire_ps : 0, told->at_ps);
-    const uint64_t engine_ps = nic->engine_free_ps;
-    if (rows > 1) {
-        nic->engine_free_ps += (rows - 1) * message_ps;
-        nic->wire_free_ps = turn_ps(ll, engine_ps, first_ps, rows - 1) + wire_ps;
-    }
-    if (told->flag && rows > 0) (void)ll_nic_pass(nic, ll->costs->nic_flag_ps, 0, told->at_ps);
-    *ll->train_end[g->peer]++ = (struct ll_train){.at_ps = first_ps + ll->machine->nic_flight_ps,
-                                                  .engine_ps = engine_ps,
-                                                  .group_rows = g->rows,
-                                                  .first_slot = first_slot,
-                                                  .src = (uint16_t)rank,
-                                                  .rows = (uint8_t)rows,
-                                                  .flag = told->flag};
+    struct ll_nic with = *nic; /* The rows, if any. */
+    const uint64_t row_ps = ll_nic_pass(&with, message_ps, wire_ps, told->at_ps);
+    const uint64_t engine_ps = with.engine_free_ps, more = (uint64_t)rows - 1;
+    with.engine_free_ps += more * message_ps;
+    with.wire_free_ps = ll_later(with.engine_free_ps, row_ps + more * wire_ps) + wire_ps;
+    nic->engine_free_ps = rows > 0 ? with.engine_free_ps : nic->engine_free_ps;
+    nic->wire_free_ps = rows > 0 ? with.wire_free_ps : nic->wire_free_ps;
+    with = *nic; /* The flag, if any. */
+    (void)ll_nic_pass(&with, ll->costs->nic_flag_ps, 0, told->at_ps);
+    nic->engine_free_ps = told->flag ? with.engine_free_ps : nic->engine_free_ps;
+    nic->wire_free_ps = told->flag ? with.wire_free_ps : nic->wire_free_ps;
+    const uint64_t first_ps = rows > 0 ? row_ps : nic->wire_free_ps;
+    *ll->train_end[g->peer]++ = (struct ll_train){
+        .at_ps = first_ps + ll->machine->nic_flight_ps,
+        .engine_ps = engine_ps,
+        .group_rows = g->rows,
+        .first_slot = told->flag ? g->first_slot + g->rows - rows : told->first_slot,
+        .src = (uint16_t)rank,
+        .rows = (uint8_t)rows,
+        .flag = told->flag};
     add_wait(waits, rows, first_ps - told->at_ps);
 }
 
