@@ -187,8 +187,8 @@ START_TEST(broken_rows_are_one_line_and_leave_no_page)
         "UPDATE span SET end_ps = -5",
         "UPDATE span SET end_ps = 'x' WHERE layer = 1",
         "UPDATE span SET rank = 70000",
-        "ALTER TABLE span RENAME TO whole; CREATE TABLE span AS SELECT run, step, layer, rank, "
-        "NULL AS stream, op, start_ps, end_ps, bytes, rows FROM whole",
+        ("ALTER TABLE span RENAME TO whole; CREATE TABLE span AS SELECT run, step, layer, rank, "
+         "NULL AS stream, op, start_ps, end_ps, bytes, rows FROM whole"),
         "UPDATE expert_load SET expert = 100000000 WHERE expert = 1",
         "UPDATE wait SET waiter = -1",
         "UPDATE check_result SET rows = 'many'",
