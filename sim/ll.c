@@ -201,6 +201,8 @@ static int open_state(struct ll *ll, char *err, size_t err_len)
     (void)lay_out(ll, base);
     for (uint32_t r = 0; r < ll->ranks; r++) init_rank(ll, r);
     ll->row_link_ps = fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.capacity_bytes_per_s);
+    for (uint32_t rows = 1; ll->direction == SIM_DISPATCH && rows <= LL_WARPS; rows++)
+        ll->copy[rows] = ll_copy_of(ll, rows);
     ll->row_store_ps = fabric_transfer_ps(ll->row_bytes, ll->rank[0].link.stream_bytes_per_s);
     const uint64_t nic = fabric_network_bytes_per_s(ll->exchange->network, ll->machine);
     if (nic > 0) ll->row_nic_ps = fabric_transfer_ps(ll->row_bytes, nic);

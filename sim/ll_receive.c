@@ -49,11 +49,18 @@ static uint64_t run_copies(struct ll_rank *r, uint64_t until_ps, const uint64_t 
     return done_ps;
 }
 
+struct ll_copy ll_copy_of(const struct ll *ll, uint32_t rows)
+{
+    const uint64_t rate = ll->costs->sm_receive_bytes_per_s / ll->groups_per_block;
+    const uint64_t bytes = rows * ll->row_bytes, width = rows < ll->warps ? rows : ll->warps;
+    assert(rows > 0);
+    return (struct ll_copy){fabric_transfer_ps(bytes, rate), bytes / width};
+}
+
 /* Two limits at once: what the memory gives all warps, and what the group's SM gets through. */
 static void copy_groups(struct ll *ll, uint32_t rank)
 {
     struct ll_rank *r = &ll->rank[rank];
-    const uint64_t rate = ll->costs->sm_receive_bytes_per_s / ll->groups_per_block;
     struct ll_arrival *arrival = ll->arrival + (size_t)rank * ll->experts;
     uint64_t *alone_ps = ll->job_ps;
     uint64_t done_ps = 0;
@@ -65,9 +72,9 @@ static void copy_groups(struct ll *ll, uint32_t rank)
             ll_later(arrival[i].land_ps, r->open_ps) + ll->costs->receive_chain_ps;
         done_ps = ll_later(done_ps, rows > 0 ? run_copies(r, seen_ps, alone_ps) : seen_ps);
         if (rows == 0) continue;
-        const uint64_t bytes = rows * ll->row_bytes;
-        alone_ps[i] = seen_ps + fabric_transfer_ps(bytes, rate);
-        add_job(r, i, width, bytes / width, seen_ps);
+        const struct ll_copy few = rows <= LL_WARPS ? ll->copy[rows] : ll_copy_of(ll, rows);
+        alone_ps[i] = seen_ps + few.alone_ps;
+        add_job(r, i, width, few.stream_bytes, seen_ps);
     }
     end_kernel(ll, rank, ll_later(done_ps, run_copies(r, LL_NEVER - 1, alone_ps)));
 }

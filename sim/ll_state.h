@@ -88,6 +88,10 @@ struct ll_arrival { /* A count, at the receiver. */
     uint32_t rows;
 };
 
+struct ll_copy { /* Of a group's rows at the receiver: by its SM alone; what each warp moves. */
+    uint64_t alone_ps, stream_bytes;
+};
+
 struct ll_nic { /* One direction: an engine that overlaps with the wire behind it. */
     uint64_t engine_free_ps, wire_free_ps;
 };
@@ -153,7 +157,8 @@ struct ll {
     struct fabric_share_job *jobs;
     struct ll_arrival *arrival; /* Dispatch: [R x E] by receiver, in the order of being told. */
     uint32_t *turn;             /* Combine: [jobs_max], blocks of a receive half. */
-    uint64_t *job_ps;           /* [jobs_max] of a receive half. */
+    struct ll_copy copy[LL_WARPS + 1]; /* Dispatch: by rows, as dividing takes long. */
+    uint64_t *job_ps;                  /* [jobs_max] of a receive half. */
 };
 
 static inline uint64_t ll_later(uint64_t a_ps, uint64_t b_ps)
@@ -233,6 +238,7 @@ void ll_combine_unstalled(struct ll *ll, uint32_t group, uint64_t now_ps);
  * combine. */
 void ll_flag_landed(struct ll *ll, uint32_t src, uint32_t dst, uint32_t rows, uint64_t land_ps);
 void ll_receive(struct ll *ll, uint32_t rank);
+struct ll_copy ll_copy_of(const struct ll *ll, uint32_t rows); /* rows above 0. */
 uint64_t ll_combine_grid(const struct ll *ll, uint32_t rank);
 
 #endif
