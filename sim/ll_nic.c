@@ -90,20 +90,15 @@ static void close_waits(const struct ll *ll, const struct waits *waits,
     use->queue_peak = waits->longest_ps;
 }
 
-/* Rows that a NIC is told of at once pass it like this, one after the other, where first_ps is the
- * first one's turn on the wire, and engine_ps when the engine was through with it. */
-static uint64_t turn_ps(const struct ll *ll, uint64_t engine_ps, uint64_t first_ps, uint64_t row)
-{
-    return ll_later(engine_ps + row * ll->machine->nic_message_ps, first_ps + row * ll->row_nic_ps);
-}
-
-/* And so does a flag behind them. */
+/* The turn on the wire of a flag behind rows that the NIC was told of at once: the first row's is
+ * first_ps, and the engine was through with it at engine_ps. */
 static uint64_t flag_turn_ps(const struct ll *ll, uint64_t engine_ps, uint64_t first_ps,
                              uint64_t rows)
 {
     if (rows == 0) return first_ps;
-    return ll_later(engine_ps + (rows - 1) * ll->machine->nic_message_ps + ll->costs->nic_flag_ps,
-                    turn_ps(ll, engine_ps, first_ps, rows - 1) + ll->row_nic_ps);
+    const uint64_t last_engine_ps = engine_ps + (rows - 1) * ll->machine->nic_message_ps;
+    const uint64_t last_ps = ll_later(last_engine_ps, first_ps + (rows - 1) * ll->row_nic_ps);
+    return ll_later(last_engine_ps + ll->costs->nic_flag_ps, last_ps + ll->row_nic_ps);
 }
 
 /* Everything a rank's NIC was told of, in order: how much. */
@@ -123,8 +118,7 @@ static uint32_t tell(struct ll *ll, const struct ll_rank *r)
     return count;
 }
 
-/* One of them passes. Without branches, as nobody could predict whether there are rows, or a flag.
- */
+/* One of them passes. Nobody could predict whether there are rows, or a flag: so, no branches. */
 static void pass(struct ll *ll, uint32_t rank, struct ll_nic *nic, const struct ll_told *told,
                  struct waits *waits)
 {
@@ -189,7 +183,7 @@ void ll_nic_arrive(struct ll *ll, uint32_t rank)
     for (uint32_t i = 0; i < trains; i++) {
         const struct ll_train *train = &r->train[sorted[i].train];
         const uint64_t first_ps = train->at_ps - flight_ps;
-        uint64_t by_engine_ps = train->engine_ps, by_wire_ps = first_ps; /* turn_ps, row by row. */
+        uint64_t by_engine_ps = train->engine_ps, by_wire_ps = first_ps;
         uint64_t *depart_ps = ll->slot_depart_ps + train->first_slot;
         uint64_t *land_ps = ll->slot_land_ps + train->first_slot;
         add_wait(&waits, train->rows, ll_later(nic.wire_free_ps, train->at_ps) - train->at_ps);

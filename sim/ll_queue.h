@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define LL_QUEUE_NONE UINT32_MAX
+#define LL_NONE UINT32_MAX
 
 struct ll_queue {
     uint32_t *first; /* [ranks] by destination; borrowed. */
@@ -26,7 +26,7 @@ static inline void ll_queue_clear(struct ll_queue *queue, uint32_t rank)
 {
     assert(rank < queue->ranks);
     for (uint32_t p = 0; p < queue->ranks; p++) {
-        queue->first[p] = LL_QUEUE_NONE;
+        queue->first[p] = LL_NONE;
         queue->last[p] = &queue->first[p];
     }
     queue->peer = rank;
@@ -35,8 +35,8 @@ static inline void ll_queue_clear(struct ll_queue *queue, uint32_t rank)
 
 static inline void ll_queue_push(struct ll_queue *queue, uint32_t peer, uint32_t entry)
 {
-    assert(peer < queue->ranks && entry != LL_QUEUE_NONE);
-    queue->next[entry] = LL_QUEUE_NONE;
+    assert(peer < queue->ranks && entry != LL_NONE);
+    queue->next[entry] = LL_NONE;
     *queue->last[peer] = entry;
     queue->last[peer] = &queue->next[entry];
     queue->waiting++;
@@ -47,10 +47,10 @@ static inline uint32_t ll_queue_pop(struct ll_queue *queue)
     assert(queue->waiting > 0);
     uint32_t peer = queue->peer;
     do peer = peer + 1 == queue->ranks ? 0 : peer + 1;
-    while (queue->first[peer] == LL_QUEUE_NONE);
+    while (queue->first[peer] == LL_NONE);
     const uint32_t entry = queue->first[peer], follows = queue->next[entry];
     queue->first[peer] = follows;
-    queue->last[peer] = follows == LL_QUEUE_NONE ? &queue->first[peer] : queue->last[peer];
+    queue->last[peer] = follows == LL_NONE ? &queue->first[peer] : queue->last[peer];
     queue->peer = peer;
     queue->waiting--;
     return entry;

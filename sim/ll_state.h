@@ -15,7 +15,6 @@
 #include "sim/ll_queue.h"
 
 enum { LL_WARPS = 32, LL_DOORBELL = 4, LL_REDUCE_GROUPS = 2 };
-#define LL_NONE UINT32_MAX
 #define LL_NEVER UINT64_MAX
 
 enum ll_event {
@@ -196,8 +195,8 @@ int ll_link_take(struct ll *ll, uint32_t rank, uint64_t now_ps, uint32_t *job);
 uint64_t ll_link_land(struct ll *ll, uint32_t dst, uint64_t first_ps, uint64_t last_ps,
                       uint64_t rows);
 
-/* sim/ll_nic.c. Post rows on their group's queue pair: how many must wait for a slot. A message
- * of dispatch, or rows from..to - 1 of a group in combine. */
+/* sim/ll_nic.c: a message of dispatch is posted on its group's queue pair, or (false) must wait
+ * for a slot; rows from..to - 1 of a group in combine: how many must wait. */
 bool ll_nic_post(struct ll *ll, uint32_t group, uint32_t message, uint64_t now_ps);
 uint32_t ll_nic_post_rows(struct ll *ll, uint32_t group, uint32_t from, uint32_t to,
                           uint64_t now_ps);

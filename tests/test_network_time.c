@@ -9,6 +9,7 @@
 #include "fabric/nic.h"
 #include "sim/exchange.h"
 #include "sim/generator.h"
+#include "sim/ll_queue.h"
 #include "sim/rng.h"
 
 Suite *network_time_suite(void);
@@ -408,6 +409,46 @@ START_TEST(
 }
 END_TEST
 
+/* Rank 1 of 4 was told, in this order, of entries 0 and 1 for rank 0, 2 for rank 3, 3 for rank 2.
+ */
+START_TEST(a_nic_serves_its_destinations_in_turn)
+{
+    uint32_t first[4], *last[4], next[5];
+    struct ll_queue queue = {.first = first, .last = last, .next = next, .ranks = 4};
+    ll_queue_clear(&queue, 1);
+    ll_queue_push(&queue, 0, 0);
+    ll_queue_push(&queue, 0, 1);
+    ll_queue_push(&queue, 3, 2);
+    ll_queue_push(&queue, 2, 3);
+    ck_assert_uint_eq(ll_queue_pop(&queue), 3);
+    ck_assert_uint_eq(ll_queue_pop(&queue), 2);
+    ck_assert_uint_eq(ll_queue_pop(&queue), 0);
+    ll_queue_push(&queue, 3, 4); /* Behind nobody: 3 has its turn before 0 again. */
+    ck_assert_uint_eq(ll_queue_pop(&queue), 4);
+    ck_assert_uint_eq(ll_queue_pop(&queue), 1);
+    ck_assert_uint_eq(queue.waiting, 0);
+}
+END_TEST
+
+/* All ranks ring by expert, so all at once for the same ranks: in turn, nobody ends long after the
+ * others. In the order of the doorbells the last of these eight nodes ended much later. */
+START_TEST(the_last_nodes_do_not_starve)
+{
+    const struct sim_generator generator = {
+        .kind = SIM_GENERATOR_UNIFORM, .experts = 256, .topk = 4, .nodes = 8, .seed = 5};
+    uint64_t node_ps[8] = {0};
+    for (uint32_t r = 0; r < 32; r++)
+        sim_generator_draw(&generator, 0, 0, r, 128, choices + (size_t)r * 128 * 4);
+    build(SIM_MODE_LL, 32, 256, 4, 128);
+    (void)slowest_ps(SIM_DISPATCH, NULL);
+    for (uint32_t r = 0; r < 32; r++) node_ps[r / 4] += timing.end_ps[r] / 4;
+    for (int n = 1; n < 8; n++) {
+        ck_assert_uint_lt(10 * node_ps[n], 11 * node_ps[0]);
+        ck_assert_uint_lt(10 * node_ps[0], 11 * node_ps[n]);
+    }
+}
+END_TEST
+
 START_TEST(a_seed_gives_one_digest_and_another_seed_other_hashes)
 {
     struct fabric_network_shape other = hashed;
@@ -440,6 +481,8 @@ Suite *network_time_suite(void)
     tcase_add_test(tests, normal_mode_on_its_rails_never_sees_a_spine);
     tcase_add_loop_test(tests, leaves_report_what_went_over_their_uplinks, 0, 4);
     tcase_add_loop_test(tests, waits_do_not_breed_waits, 0, 4);
+    tcase_add_test(tests, a_nic_serves_its_destinations_in_turn);
+    tcase_add_test(tests, the_last_nodes_do_not_starve);
     tcase_add_loop_test(tests, events_find_what_order_finds, 0, 8);
     tcase_add_loop_test(tests, a_seed_gives_one_digest_and_another_seed_other_hashes, 0, 4);
     suite_add_tcase(suite, tests);
